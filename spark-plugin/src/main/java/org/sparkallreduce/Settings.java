@@ -1,0 +1,165 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce;
+
+import java.time.Duration;
+import java.time.temporal.ChronoUnit;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.TreeSet;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import org.apache.spark.SparkConf;
+import org.apache.spark.network.util.ByteUnit;
+import org.apache.spark.network.util.JavaUtils;
+import scala.Tuple2;
+
+/**
+ * The values of all settings, read once from the Spark configuration. {@link #ALL} is what the
+ * table in docs/operations.md is tested against.
+ *
+ * @param timeout how long a collective, or the opening of a communicator, waits for a rank
+ * @param schedule the schedule of all-reduce calls that name none
+ * @param arenaBytes size of each rank's symmetric arena
+ * @param stagingBytes size of each rank's staging buffers
+ * @param spin how long a waiting rank spins before it sleeps in the kernel
+ * @param slotsTimeout how long a submission waits for enough free slots
+ * @param nativeDirectory where the native library is unpacked, if not in the temporary folder
+ */
+public record Settings(
+    Duration timeout,
+    Schedule schedule,
+    long arenaBytes,
+    long stagingBytes,
+    Duration spin,
+    Duration slotsTimeout,
+    Optional<String> nativeDirectory) {
+
+  public static final String PREFIX = "spark.allreduce.";
+
+  static final Setting<Duration> TIMEOUT =
+      new Setting<>(
+          PREFIX + "timeout",
+          "duration",
+          "300s",
+          "How long a collective, or the opening of a communicator, waits for a rank that is alive"
+              + " before it fails on all ranks. A rank whose process has died is noticed at once.",
+          text -> duration(text, Duration.ofMillis(1)));
+
+  static final Setting<Schedule> SCHEDULE =
+      new Setting<>(
+          PREFIX + "schedule",
+          "schedule",
+          "auto",
+          "The schedule of all-reduce calls that name none: " + names(Schedule.values()) + ".",
+          text -> oneOf(Schedule.values(), text));
+
+  static final Setting<Long> ARENA_SIZE =
+      new Setting<>(
+          PREFIX + "arena.size",
+          "size",
+          "64m",
+          "Size of each rank's symmetric arena, from which registered buffers and the copies of"
+              + " heap arrays are cut. It is shared memory outside of the heap: count it to"
+              + " spark.executor.memoryOverhead.",
+          text -> size(text, 1 << 16));
+
+  static final Setting<Long> STAGING_SIZE =
+      new Setting<>(
+          PREFIX + "staging.size",
+          "size",
+          "12m",
+          "Size of each rank's staging buffers. Larger messages pass through them in pieces.",
+          text -> size(text, 1 << 16));
+
+  static final Setting<Duration> SPIN =
+      new Setting<>(
+          PREFIX + "wait.spin",
+          "duration",
+          "50us",
+          "How long a waiting rank spins before it sleeps in the kernel. Longer is faster where"
+              + " each rank has a core of its own; 0us saves the most processor time.",
+          text -> duration(text, Duration.ZERO));
+
+  static final Setting<Duration> SLOTS_TIMEOUT =
+      new Setting<>(
+          PREFIX + "slots.timeout",
+          "duration",
+          "30s",
+          "How long a job waits for as many free task slots as it has ranks before it fails.",
+          text -> duration(text, Duration.ofSeconds(1)));
+
+  static final Setting<Optional<String>> NATIVE_DIRECTORY =
+      new Setting<>(
+          PREFIX + "native.directory",
+          "folder",
+          "",
+          "Folder on each host in which every process unpacks its private copy of the native"
+              + " library; it must allow execution. Empty: the JVM's temporary folder.",
+          text -> text.isEmpty() ? Optional.empty() : Optional.of(text));
+
+  /** Every setting, in the order of the documentation. */
+  public static final List<Setting<?>> ALL =
+      List.of(TIMEOUT, SCHEDULE, ARENA_SIZE, STAGING_SIZE, SPIN, SLOTS_TIMEOUT, NATIVE_DIRECTORY);
+
+  /**
+   * Reads the settings.
+   *
+   * @throws AllReduceException.Setup if a value cannot be read, or a key with our prefix is unknown
+   */
+  public static Settings from(SparkConf conf) {
+    var unknown = new TreeSet<String>();
+    for (Tuple2<String, String> entry : conf.getAllWithPrefix(PREFIX)) {
+      unknown.add(PREFIX + entry._1());
+    }
+    ALL.forEach(setting -> unknown.remove(setting.key()));
+    if (!unknown.isEmpty()) {
+      throw new AllReduceException.Setup(
+          "Unknown setting %s. The settings are: %s."
+              .formatted(
+                  String.join(", ", unknown),
+                  ALL.stream().map(Setting::key).collect(Collectors.joining(", "))));
+    }
+    return new Settings(
+        TIMEOUT.in(conf),
+        SCHEDULE.in(conf),
+        ARENA_SIZE.in(conf),
+        STAGING_SIZE.in(conf),
+        SPIN.in(conf),
+        SLOTS_TIMEOUT.in(conf),
+        NATIVE_DIRECTORY.in(conf));
+  }
+
+  private static Duration duration(String text, Duration least) {
+    // Spark's own syntax; it counts microseconds at best, which is all that is needed here.
+    Duration value =
+        Duration.of(JavaUtils.timeStringAs(text, TimeUnit.MICROSECONDS), ChronoUnit.MICROS);
+    if (value.compareTo(least) < 0) {
+      throw new IllegalArgumentException("it must be at least " + least.toMillis() + "ms");
+    }
+    return value;
+  }
+
+  private static long size(String text, long least) {
+    long value = JavaUtils.byteStringAs(text, ByteUnit.BYTE);
+    if (value < least) {
+      throw new IllegalArgumentException("it must be at least " + least + " bytes");
+    }
+    return value;
+  }
+
+  private static <E extends Enum<E>> E oneOf(E[] values, String text) {
+    String name = text.toUpperCase(Locale.ROOT).replace('-', '_');
+    return Arrays.stream(values)
+        .filter(value -> value.name().equals(name))
+        .findFirst()
+        .orElseThrow(() -> new IllegalArgumentException("it must be one of " + names(values)));
+  }
+
+  private static <E extends Enum<E>> String names(E[] values) {
+    return Arrays.stream(values)
+        .map(value -> value.name().toLowerCase(Locale.ROOT).replace('_', '-'))
+        .collect(Collectors.joining(", "));
+  }
+}
