@@ -193,3 +193,11 @@ sar_status sar_broadcast(sar_comm *comm, const void *in, void *out, uint64_t cou
 sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns) {
   return run(comm, Call{SAR_COLLECTIVE_BARRIER, nullptr, nullptr, 0, SAR_FLOAT64}, timeout_ns);
 }
+
+sar_status sar_comm_expect_total(sar_comm *comm, uint64_t total) {
+  if (comm == nullptr) {
+    return null_argument("sar_comm_expect_total", "comm");
+  }
+  comm->communicator.expect_total(total);
+  return SAR_OK;
+}

@@ -30,6 +30,7 @@ bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
 Collective::Collective(Communicator &communicator, const Call &call)
     : comm_(communicator),
       call_(call),
+      total_(communicator.take_total(call.count)),
       rank_(communicator.rank()),
       ranks_(communicator.world_size()),
       element_bytes_(element_bytes(call.type)),
@@ -172,6 +173,7 @@ sar_status Collective::arrive(bool filled) {
                          (output_.registered ? kOutputRegistered : 0u) |
                          (filled ? kFilledEarly : 0u);
   const CallFields mine{call_.count,
+                        total_,
                         input_.offset,
                         output_.offset,
                         static_cast<uint32_t>(call_.collective),
@@ -216,6 +218,20 @@ sar_status Collective::compare_field(const char *name, uint32_t CallFields::*fie
   return SAR_OK;
 }
 
+sar_status Collective::compare_count(const char *name, uint64_t CallFields::*field) {
+  for (uint32_t rank = 1; rank < ranks_; rank++) {
+    const uint64_t first = fields_[0].*field;
+    const uint64_t second = fields_[rank].*field;
+    if (first != second) {
+      char numbers[2][24];
+      snprintf(numbers[0], sizeof numbers[0], "%llu", static_cast<unsigned long long>(first));
+      snprintf(numbers[1], sizeof numbers[1], "%llu", static_cast<unsigned long long>(second));
+      return mismatch(rank, name, numbers[0], numbers[1]);
+    }
+  }
+  return SAR_OK;
+}
+
 sar_status Collective::compare_fields() {
   // The collective first: the other fields of different collectives differ for no other reason.
   const struct {
@@ -233,15 +249,12 @@ sar_status Collective::compare_fields() {
       return status;
     }
   }
-  for (uint32_t rank = 1; rank < ranks_; rank++) {
-    if (fields_[rank].count != fields_[0].count) {
-      char numbers[2][24];
-      snprintf(numbers[0], sizeof numbers[0], "%llu",
-               static_cast<unsigned long long>(fields_[0].count));
-      snprintf(numbers[1], sizeof numbers[1], "%llu",
-               static_cast<unsigned long long>(fields_[rank].count));
-      return mismatch(rank, "count", numbers[0], numbers[1]);
-    }
+  if (const sar_status status = compare_count("count", &CallFields::count); status != SAR_OK) {
+    return status;
+  }
+  if (const sar_status status = compare_count("total count", &CallFields::total);
+      status != SAR_OK) {
+    return status;
   }
   return compare_field("epoch", &CallFields::epoch, nullptr);
 }

@@ -67,6 +67,7 @@ class Collective {
   sar_status compare_fields();
   sar_status compare_field(const char *name, uint32_t CallFields::*field,
                            const char *(*value_name)(uint32_t));
+  sar_status compare_count(const char *name, uint64_t CallFields::*field);
   sar_status check_offsets();
   sar_status mismatch(uint32_t rank, const char *name, const char *first, const char *second);
 
@@ -102,6 +103,7 @@ class Collective {
 
   Communicator &comm_;
   const Call call_;
+  const uint64_t total_;
   const uint32_t rank_;
   const uint32_t ranks_;
   const uint64_t element_bytes_;

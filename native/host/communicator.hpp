@@ -19,6 +19,7 @@ namespace sar {
 // The fields of a call line, read or to be written.
 struct CallFields {
   uint64_t count;
+  uint64_t total;
   uint64_t input_offset;
   uint64_t output_offset;
   uint32_t collective;
@@ -72,6 +73,14 @@ class Communicator {
   uint32_t epoch() const { return epoch_; }
   uint64_t sequence() const { return sequence_; }
 
+  // The count of the whole call of which the next collective is a piece.
+  void expect_total(uint64_t total) { expected_total_ = total; }
+  uint64_t take_total(uint64_t count) {
+    const uint64_t total = expected_total_ == kNoTotal ? count : expected_total_;
+    expected_total_ = kNoTotal;
+    return total;
+  }
+
   // Numbers of the next rounds through the push and the pull halves (layout.hpp).
   uint64_t push_round = 0;
   uint64_t pull_round = 0;
@@ -82,6 +91,8 @@ class Communicator {
   sar_status fail(const Failure &failure);
 
  private:
+  static constexpr uint64_t kNoTotal = UINT64_MAX;
+
   // What a peer has to do before a wait ends.
   struct Target {
     enum Kind { kAttach, kCall, kStep } kind;
@@ -138,6 +149,7 @@ class Communicator {
   uint32_t step_ = 0;
   uint64_t started_ = 0;
   uint64_t timeout_ns_ = 0;
+  uint64_t expected_total_ = kNoTotal;
   uint64_t wait_started_ = 0;
 };
 

@@ -25,7 +25,7 @@ namespace {
 #define SAR_CONSTANT(name) \
   { #name, static_cast < uint64_t>(name) }
 #define SAR_SIZE(type) \
-  { #type ".bytes", sizeof(type) }
+  { "sizeof(" #type ")", sizeof(type) }
 #define SAR_OFFSET(type, field) \
   { #type "." #field, offsetof(type, field) }
 

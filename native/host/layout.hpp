@@ -119,15 +119,16 @@ enum CallFlags : uint32_t {
 struct alignas(kLineBytes) CallLine {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> count;
+  std::atomic<uint64_t> total;         // of the whole call, of which this may be a piece
   std::atomic<uint64_t> input_offset;  // into the owner's arena
   std::atomic<uint64_t> output_offset;
   std::atomic<uint32_t> collective;
-  std::atomic<uint32_t> type;
-  std::atomic<uint32_t> op;
-  std::atomic<uint32_t> schedule;
-  std::atomic<uint32_t> root;
   std::atomic<uint32_t> flags;
   std::atomic<uint32_t> epoch;  // the owner's last step, which must be everybody's
+  std::atomic<uint16_t> type;
+  std::atomic<uint16_t> op;
+  std::atomic<uint16_t> schedule;
+  std::atomic<uint16_t> root;
 };
 
 // The later barriers of a collective: the epoch only grows, and wraps.
@@ -202,15 +203,16 @@ static_assert(offsetof(AbortRecord, sequence) == 32);
 static_assert(offsetof(AbortRecord, message) == kAbortMessageOffset - kAbortOffset);
 static_assert(sizeof(Header) == 896 && sizeof(Header) <= kPageBytes);
 static_assert(offsetof(CallLine, count) == 8);
-static_assert(offsetof(CallLine, input_offset) == 16);
-static_assert(offsetof(CallLine, output_offset) == 24);
-static_assert(offsetof(CallLine, collective) == 32);
-static_assert(offsetof(CallLine, type) == 36);
-static_assert(offsetof(CallLine, op) == 40);
-static_assert(offsetof(CallLine, schedule) == 44);
-static_assert(offsetof(CallLine, root) == 48);
-static_assert(offsetof(CallLine, flags) == 52);
-static_assert(offsetof(CallLine, epoch) == 56);
+static_assert(offsetof(CallLine, total) == 16);
+static_assert(offsetof(CallLine, input_offset) == 24);
+static_assert(offsetof(CallLine, output_offset) == 32);
+static_assert(offsetof(CallLine, collective) == 40);
+static_assert(offsetof(CallLine, flags) == 44);
+static_assert(offsetof(CallLine, epoch) == 48);
+static_assert(offsetof(CallLine, type) == 52);
+static_assert(offsetof(CallLine, op) == 54);
+static_assert(offsetof(CallLine, schedule) == 56);
+static_assert(offsetof(CallLine, root) == 58);
 static_assert(sizeof(CallLine) == kLineBytes);
 static_assert(sizeof(StepLine) == kLineBytes);
 static_assert(offsetof(SignalPad, step) == kStepLineOffset);

@@ -44,13 +44,14 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
   constexpr auto relaxed = std::memory_order_relaxed;
   CallLine &line = signal_pad(rank_).calls[sequence_ % 2];
   line.count.store(mine.count, relaxed);
+  line.total.store(mine.total, relaxed);
   line.input_offset.store(mine.input_offset, relaxed);
   line.output_offset.store(mine.output_offset, relaxed);
   line.collective.store(mine.collective, relaxed);
-  line.type.store(mine.type, relaxed);
-  line.op.store(mine.op, relaxed);
-  line.schedule.store(mine.schedule, relaxed);
-  line.root.store(mine.root, relaxed);
+  line.type.store(static_cast<uint16_t>(mine.type), relaxed);
+  line.op.store(static_cast<uint16_t>(mine.op), relaxed);
+  line.schedule.store(static_cast<uint16_t>(mine.schedule), relaxed);
+  line.root.store(static_cast<uint16_t>(mine.root), relaxed);
   line.flags.store(mine.flags, relaxed);
   line.epoch.store(mine.epoch, relaxed);
   line.sequence.store(sequence_, std::memory_order_seq_cst);
@@ -61,11 +62,12 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
   for (uint32_t peer = 0; peer < world_size(); peer++) {
     // Read once: what is checked is what is used.
     const CallLine &theirs = signal_pad(peer).calls[sequence_ % 2];
-    all[peer] = CallFields{theirs.count.load(relaxed),         theirs.input_offset.load(relaxed),
-                           theirs.output_offset.load(relaxed), theirs.collective.load(relaxed),
-                           theirs.type.load(relaxed),          theirs.op.load(relaxed),
-                           theirs.schedule.load(relaxed),      theirs.root.load(relaxed),
-                           theirs.flags.load(relaxed),         theirs.epoch.load(relaxed)};
+    all[peer] = CallFields{theirs.count.load(relaxed),        theirs.total.load(relaxed),
+                           theirs.input_offset.load(relaxed), theirs.output_offset.load(relaxed),
+                           theirs.collective.load(relaxed),   theirs.type.load(relaxed),
+                           theirs.op.load(relaxed),           theirs.schedule.load(relaxed),
+                           theirs.root.load(relaxed),         theirs.flags.load(relaxed),
+                           theirs.epoch.load(relaxed)};
   }
   return SAR_OK;
 }
@@ -125,7 +127,9 @@ sar_status Communicator::wait(const Target &target) {
   }
   wait_started_ = now_ns();
   const sar_status status = wait_for(target, missing);
-  statistics_.wait_ns += now_ns() - wait_started_;
+  if (collective_ != SAR_COLLECTIVE_CONNECT) {
+    statistics_.wait_ns += now_ns() - wait_started_;
+  }
   return status;
 }
 

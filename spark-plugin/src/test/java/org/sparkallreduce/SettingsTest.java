@@ -17,7 +17,7 @@ class SettingsTest {
   void everySettingHasADefaultThatIsValid() {
     Settings settings = Settings.from(conf);
 
-    assertThat(settings.timeout()).isEqualTo(Duration.ofSeconds(300));
+    assertThat(settings.timeout()).isEqualTo(Duration.ofMinutes(5));
     assertThat(settings.schedule()).isEqualTo(Schedule.AUTO);
     assertThat(settings.arenaBytes()).isEqualTo(64L << 20);
     assertThat(settings.stagingBytes()).isEqualTo(12L << 20);

@@ -83,13 +83,13 @@ public final class Communicator implements AutoCloseable {
                   settings.stagingBytes(),
                   settings.spin().toNanos()));
     } catch (NativeFailure e) {
-      throw Failures.translate(e.failure(), List.of());
+      throw Failures.translate(e.failure(), identity.rank(), List.of());
     }
     try {
       List<Hello> ranks = exchangeHellos(library, settings, identity, comm, exchange);
       List<ByteBuffer> handles = ranks.stream().map(Hello::handle).toList();
       if (comm.connect(handles, settings.timeout().toNanos()) != Status.OK) {
-        throw Failures.translate(library.lastFailure(), ranks);
+        throw Failures.translate(library.lastFailure(), identity.rank(), ranks);
       }
       return new Communicator(library, comm, settings, identity.rank(), ranks);
     } catch (Throwable t) {
@@ -505,7 +505,7 @@ public final class Communicator implements AutoCloseable {
 
   private void check(Status status) {
     if (status != Status.OK) {
-      throw Failures.translate(library.lastFailure(), ranks);
+      throw Failures.translate(library.lastFailure(), rank, ranks);
     }
   }
 

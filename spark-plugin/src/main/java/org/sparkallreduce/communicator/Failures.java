@@ -13,26 +13,20 @@ final class Failures {
   private Failures() {}
 
   /**
-   * Native code knows ranks and processes; this adds executors and hosts, and what to do.
+   * Native code knows ranks and processes; this adds executors and hosts.
    *
+   * @param rank on which it happened
    * @param ranks what each rank said of itself; empty before the exchange
    */
-  static AllReduceException translate(Failure failure, List<Hello> ranks) {
-    String message = failure.message() + named(failure, ranks);
+  static AllReduceException translate(Failure failure, int rank, List<Hello> ranks) {
+    String message = "Rank %d: %s%s".formatted(rank, failure.message(), named(failure, ranks));
     return switch (failure.status()) {
       case INVALID_ARGUMENT -> new AllReduceException.Usage(message);
-      case MISMATCH ->
-          new AllReduceException.Mismatch(
-              message + " Make the same calls in the same order on all ranks.");
+      case MISMATCH -> new AllReduceException.Mismatch(message);
       case TIMEOUT ->
           new AllReduceException.TimedOut(
-              message
-                  + " These ranks are alive but did not come: look for what they do instead (a long"
-                  + " garbage collection, skewed input, a branch without the call), or raise"
-                  + " spark.allreduce.timeout.");
-      case PEER_LOST ->
-          new AllReduceException.PeerLost(
-              message + " Look at that executor's log for the reason; Spark retries the stage.");
+              message + " How late a rank may come is set with spark.allreduce.timeout.");
+      case PEER_LOST -> new AllReduceException.PeerLost(message);
       case ABORTED -> new AllReduceException.Aborted(message);
       case OUT_OF_MEMORY, SYSTEM_ERROR -> new AllReduceException.Resource(message);
       case UNSUPPORTED -> new AllReduceException.Setup(message);
@@ -51,6 +45,6 @@ final class Failures {
             .filter(rank -> (concerned & (1 << rank)) != 0)
             .mapToObj(rank -> ranks.get(rank).describe())
             .collect(Collectors.joining(", "));
-    return names.isEmpty() ? "" : " Concerned: " + names + ".";
+    return names.isEmpty() ? "." : ". That is " + names + ".";
   }
 }

@@ -36,8 +36,7 @@ class AgreementTest {
 
   @ParameterizedTest
   @MethodSource("differences")
-  void aDifferenceNamesTheRankTheFieldAndTheCure(
-      String name, UnaryOperator<Hellos.Parts> change) {
+  void aDifferenceNamesTheRankTheFieldAndTheCure(String name, UnaryOperator<Hellos.Parts> change) {
     var ranks = List.of(Hellos.of(0, 3), Hellos.of(1, 3), Hellos.of(2, 3, change));
 
     assertThatThrownBy(() -> Agreement.check(ranks, 3))

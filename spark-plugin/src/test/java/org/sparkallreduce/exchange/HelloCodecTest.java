@@ -79,8 +79,7 @@ class HelloCodecTest {
     var output = new Output(256, -1);
     kryo.writeClassAndObject(output, new java.util.concurrent.atomic.AtomicLong(7));
 
-    assertThatThrownBy(
-            () -> codec.decode(0, Base64.getEncoder().encodeToString(output.toBytes())))
+    assertThatThrownBy(() -> codec.decode(0, Base64.getEncoder().encodeToString(output.toBytes())))
         .isInstanceOf(AllReduceException.Setup.class)
         .hasMessageContaining("not registered");
   }

@@ -52,8 +52,11 @@ class AbiTest {
       assertThat(constants).containsEntry("sizeof(" + name + ")", struct.byteSize());
       for (MemoryLayout member : struct.memberLayouts()) {
         String field = member.name().orElseThrow();
+        if (field.equals("reserved")) {
+          continue;
+        }
         long offset = struct.byteOffset(PathElement.groupElement(field));
-        assertThat(constants).containsEntry("offsetof(" + name + ", " + field + ")", offset);
+        assertThat(constants).containsEntry(name + "." + field, offset);
       }
     }
   }

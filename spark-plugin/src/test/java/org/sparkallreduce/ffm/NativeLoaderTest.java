@@ -26,7 +26,7 @@ class NativeLoaderTest {
   void theLibraryOfTheJarLoadsAndSaysWhatItIs() {
     NativeLibrary library = NativeLibrary.load(Optional.of(folder.toString()));
 
-    assertThat(library.buildInfo()).contains("host").contains("x86_64");
+    assertThat(library.buildInfo()).contains("host").contains("x86-64");
   }
 
   @Test
@@ -77,7 +77,8 @@ class NativeLoaderTest {
   private Path leftover(long namespace, long pid, long startTime) throws IOException {
     Path left =
         Files.createDirectory(
-            folder.resolve("spark-allreduce-native-%d-%d-%d-1".formatted(namespace, pid, startTime)));
+            folder.resolve(
+                "spark-allreduce-native-%d-%d-%d-1".formatted(namespace, pid, startTime)));
     Files.writeString(left.resolve("libspark_allreduce_host.so"), "half a library");
     return left;
   }
