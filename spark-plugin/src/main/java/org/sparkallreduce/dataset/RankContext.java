@@ -23,7 +23,7 @@ import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.LocalNode;
 import org.sparkallreduce.communicator.RankIdentity;
-import org.sparkallreduce.exchange.BarrierExchange;
+import org.sparkallreduce.exchange.NudgedExchange;
 
 /**
  * One rank of a barrier stage: who it is, and the communicator that joins it to its peers. It ends
@@ -105,7 +105,7 @@ public final class RankContext {
             node.library(),
             node.settings(),
             identity,
-            new BarrierExchange(task, node.settings().timeout()));
+            new NudgedExchange(task, node.settings().timeout()));
     if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
       abort("rank %d was cancelled".formatted(rank()));
     }
