@@ -1,0 +1,73 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.plugin;
+
+import java.io.IOException;
+import java.util.Map;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.Settings;
+import org.sparkallreduce.communicator.LocalNode;
+import org.sparkallreduce.dataset.ExecutorHealth;
+import org.sparkallreduce.ffm.NativeLibrary;
+
+/**
+ * The executor part: loads the native library and says so to the driver. It never throws: an
+ * executor whose plugin does is replaced by the next one, for ever. Jobs fail with the recorded
+ * reason instead.
+ */
+final class ExecutorPart implements ExecutorPlugin {
+  private static final Logger LOG = LoggerFactory.getLogger(ExecutorPart.class);
+
+  private @Nullable LocalNode node;
+
+  @Override
+  public void init(PluginContext context, Map<String, String> extraConf) {
+    String id = context.executorID();
+    String host = context.hostname();
+    LocalNode.DriverLink driver = context::ask;
+    String build = AllReducePlugin.version();
+    String failure = null;
+    LocalNode started;
+    try {
+      Settings settings = Settings.from(context.conf());
+      NativeLibrary library = NativeLibrary.load(settings.nativeDirectory());
+      build = build + ", " + library.buildInfo();
+      started = LocalNode.ready(id, host, driver, library, settings);
+      sweep(library);
+      LOG.info("spark-allreduce {}", build);
+    } catch (Exception | LinkageError e) {
+      failure = e instanceof AllReduceException ? e.getMessage() : e.toString();
+      started = LocalNode.failed(id, host, driver, failure);
+      LOG.error("This executor cannot take part in an all-reduce", e);
+    }
+    LocalNode.install(started);
+    node = started;
+    tell(context, new ExecutorHealth(id, host, build, failure));
+  }
+
+  private static void sweep(NativeLibrary library) {
+    int removed = library.sweep();
+    if (removed > 0) {
+      LOG.warn("Removed {} shared memory segments that killed processes had left", removed);
+    }
+  }
+
+  private static void tell(PluginContext context, ExecutorHealth health) {
+    try {
+      context.send(health);
+    } catch (IOException | RuntimeException e) {
+      LOG.warn("The driver could not be told about this executor's state", e);
+    }
+  }
+
+  @Override
+  public void shutdown() {
+    if (node != null) {
+      LocalNode.remove(node);
+    }
+  }
+}
