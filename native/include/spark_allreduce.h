@@ -46,6 +46,8 @@ extern "C" {
 #define SAR_MAX_RANKS 16u
 #define SAR_HANDLE_BYTES 256u
 #define SAR_MESSAGE_BYTES 512u
+/* How many registrations outside of the arena a communicator can hold. */
+#define SAR_MAX_REGIONS 64u
 /* Smallest arena and staging area; both are rounded up to whole pages. */
 #define SAR_MIN_STAGING_BYTES 65536u
 
@@ -100,7 +102,9 @@ typedef enum sar_collective {
   SAR_COLLECTIVE_ALL_REDUCE = 3,
   SAR_COLLECTIVE_REDUCE_SCATTER = 4,
   SAR_COLLECTIVE_ALL_GATHER = 5,
-  SAR_COLLECTIVE_BROADCAST = 6
+  SAR_COLLECTIVE_BROADCAST = 6,
+  SAR_COLLECTIVE_REGISTER = 7,
+  SAR_COLLECTIVE_DEREGISTER = 8
 } sar_collective;
 
 typedef enum sar_comm_state_code {
@@ -213,6 +217,17 @@ SAR_API sar_status sar_comm_detach(sar_comm *comm);
 SAR_API sar_status sar_comm_attach(sar_comm *comm);
 
 /*
+ * Renumbers the ranks: rank r is from now on whoever was rank members[r] at sar_comm_connect. Data
+ * decides which rank a process is, and it may find itself in another process in the next stage. All
+ * ranks pass the same world_size entries, a permutation, between sar_comm_attach and their first
+ * collective after it.
+ */
+SAR_API sar_status sar_comm_renumber(sar_comm *comm, const uint32_t *members);
+
+/* How many collectives have begun; equal on all ranks between two collectives. */
+SAR_API uint64_t sar_comm_sequence(const sar_comm *comm);
+
+/*
  * Raises the abort flag on all ranks with `message` as the cause (cut to SAR_MESSAGE_BYTES - 1).
  * The first cause wins. Never blocks; any thread; also from a rank that is inside of a collective.
  */
@@ -258,6 +273,21 @@ SAR_API sar_status sar_broadcast(sar_comm *comm, const void *in, void *out, uint
  * piece. It holds for one collective; without it, a collective's total is its count.
  */
 SAR_API sar_status sar_comm_expect_total(sar_comm *comm, uint64_t total);
+
+/*
+ * Collective. Registers memory outside of the arena: `bytes` bytes, from `offset` on (a multiple of the
+ * page size), of the regular file `path`, which this user owns and which can be mapped for reading and
+ * writing, such as a segment of another program in /dev/shm. Each rank names its own file; `bytes` must
+ * be equal on all ranks. *address is where this rank has it mapped; buffers inside of it count as
+ * registered until sar_deregister or sar_comm_destroy. At most SAR_MAX_REGIONS at a time. If one rank
+ * cannot map its own or another's file, all ranks get SAR_SYSTEM_ERROR with its reason, nothing is
+ * registered, and the communicator lives on.
+ */
+SAR_API sar_status sar_register(sar_comm *comm, const char *path, uint64_t offset, uint64_t bytes,
+                                int64_t timeout_ns, void **address);
+
+/* Collective. Unmaps what the ranks registered together at `address` (each passes its own). */
+SAR_API sar_status sar_deregister(sar_comm *comm, void *address, int64_t timeout_ns);
 
 /* Returns when all ranks have called it. */
 SAR_API sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns);
