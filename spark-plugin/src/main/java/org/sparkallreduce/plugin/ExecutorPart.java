@@ -68,6 +68,7 @@ final class ExecutorPart implements ExecutorPlugin {
   public void shutdown() {
     if (node != null) {
       LocalNode.remove(node);
+      node.close();
     }
   }
 }
