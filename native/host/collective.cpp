@@ -50,9 +50,7 @@ sar_status Collective::run(int64_t timeout_ns) {
   }
   comm_.begin(call_.collective, timeout_ns);
   const sar_status status = take_part();
-  if (status == SAR_OK) {
-    comm_.end(call_.count * element_bytes_);
-  }
+  comm_.end(status, call_.count * element_bytes_);
   return status;
 }
 

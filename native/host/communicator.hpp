@@ -68,7 +68,7 @@ class Communicator {
   sar_status arrive(const CallFields &mine, CallFields (&all)[SAR_MAX_RANKS]);
   // Barrier: everything that any rank wrote before is visible to all behind it.
   sar_status step();
-  void end(uint64_t bytes);
+  void end(sar_status status, uint64_t bytes);
 
   uint32_t epoch() const { return epoch_; }
   uint64_t sequence() const { return sequence_; }

@@ -34,9 +34,11 @@ void Communicator::begin(sar_collective collective, int64_t timeout_ns) {
   }
 }
 
-void Communicator::end(uint64_t bytes) {
-  statistics_.collectives++;
-  statistics_.bytes += bytes;
+void Communicator::end(sar_status status, uint64_t bytes) {
+  if (status == SAR_OK) {
+    statistics_.collectives++;
+    statistics_.bytes += bytes;
+  }
   statistics_.total_ns += now_ns() - started_;
 }
 
