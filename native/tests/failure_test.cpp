@@ -300,6 +300,7 @@ class HostileCallLine : public ::testing::Test {
     const World world(2);
     CallLine &line = signal_pad_of(segment_of(world, 1)).calls[1];
     line.count = 100;
+    line.total = 100;
     line.input_offset = input_offset;
     line.output_offset = output_offset;
     line.collective = collective;
@@ -323,8 +324,9 @@ class HostileCallLine : public ::testing::Test {
 TEST_F(HostileCallLine, WithOffsetsOutsideOfTheArenaIsRefused) {
   constexpr uint64_t arena_bytes = 1 << 20;
   EXPECT_EQ(reduce_against(0, 4096), SAR_TIMEOUT) << "a proper line, then nothing more";
-  for (const uint64_t offset : {arena_bytes, arena_bytes - 396, UINT64_MAX - 400, UINT64_MAX,
-                                uint64_t{1} << 63, uint64_t{2}}) {
+  for (const uint64_t offset :
+       {arena_bytes, arena_bytes - 396, UINT64_MAX - 400, UINT64_MAX, uint64_t{1} << 63,
+        uint64_t{2}, Location{1, 0}.packed(), Location{64, 0}.packed()}) {
     EXPECT_EQ(reduce_against(offset, 0), SAR_SYSTEM_ERROR) << offset;
     EXPECT_TRUE(says(last_failure().message, {"rank 1 announced an input"}));
     EXPECT_EQ(last_failure().facts.culprit_rank, 1);
