@@ -50,9 +50,7 @@ sar_status Collective::run(int64_t timeout_ns) {
   }
   comm_.begin(call_.collective, timeout_ns);
   const sar_status status = take_part();
-  if (status == SAR_OK) {
-    comm_.end(call_.count * element_bytes_);
-  }
+  comm_.end(status, call_.count * element_bytes_);
   return status;
 }
 
@@ -130,17 +128,25 @@ sar_status Collective::check_buffer(const char *name, const void *address, uint6
     return refuse(SAR_INVALID_ARGUMENT, "%s: the %s at %p is not aligned to %s", collective, name,
                   address, type_name(call_.type));
   }
-  const char *arena = comm_.arena();
-  const uint64_t arena_bytes = comm_.geometry().arena_bytes;
-  const uint64_t offset = start - reinterpret_cast<uintptr_t>(arena);
-  if (offset < arena_bytes && buffer.bytes <= arena_bytes - offset) {
-    buffer.registered = true;
-    buffer.offset = offset;
-  } else if (overlap(address, buffer.bytes, arena, arena_bytes)) {
-    return refuse(SAR_INVALID_ARGUMENT,
-                  "%s: the %s of %llu bytes crosses the border of the arena of %llu bytes",
-                  collective, name, static_cast<unsigned long long>(buffer.bytes),
-                  static_cast<unsigned long long>(arena_bytes));
+  for (uint32_t region = 0; region < comm_.regions_end(); region++) {
+    const uint64_t region_bytes = comm_.region_bytes(region);
+    if (region_bytes == 0) {
+      continue;
+    }
+    const char *base = comm_.region_base(rank_, region);
+    const uint64_t offset = start - reinterpret_cast<uintptr_t>(base);
+    if (offset < region_bytes && buffer.bytes <= region_bytes - offset) {
+      buffer.registered = true;
+      buffer.location = Location{region, offset};
+      return SAR_OK;
+    }
+    if (overlap(address, buffer.bytes, base, region_bytes)) {
+      return refuse(SAR_INVALID_ARGUMENT,
+                    "%s: the %s of %llu bytes crosses the border of the %s of %llu bytes",
+                    collective, name, static_cast<unsigned long long>(buffer.bytes),
+                    region == kArenaRegion ? "arena" : "registered memory",
+                    static_cast<unsigned long long>(region_bytes));
+    }
   }
   return SAR_OK;
 }
@@ -174,8 +180,8 @@ sar_status Collective::arrive(bool filled) {
                          (filled ? kFilledEarly : 0u);
   const CallFields mine{call_.count,
                         total_,
-                        input_.offset,
-                        output_.offset,
+                        input_.location.packed(),
+                        output_.location.packed(),
                         static_cast<uint32_t>(call_.collective),
                         static_cast<uint32_t>(call_.type),
                         static_cast<uint32_t>(call_.op),
@@ -261,9 +267,14 @@ sar_status Collective::compare_fields() {
 
 // Peers could write anything into their call lines; an offset is used only if it stays inside.
 sar_status Collective::check_offsets() {
-  const uint64_t arena_bytes = comm_.geometry().arena_bytes;
-  const auto inside = [&](uint64_t offset, uint64_t bytes) {
-    return bytes <= arena_bytes && offset <= arena_bytes - bytes && offset % element_bytes_ == 0;
+  const auto inside = [&](uint64_t packed, uint64_t bytes) {
+    const Location location = Location::unpack(packed);
+    if (location.region >= kRegions) {
+      return false;
+    }
+    const uint64_t region_bytes = comm_.region_bytes(location.region);
+    return bytes <= region_bytes && location.offset <= region_bytes - bytes &&
+           location.offset % element_bytes_ == 0;
   };
   const uint64_t bytes = call_.count * element_bytes_;
   const uint64_t input_bytes =
@@ -272,15 +283,16 @@ sar_status Collective::check_offsets() {
       call_.collective == SAR_COLLECTIVE_ALL_GATHER ? bytes * ranks_ : bytes;
   for (uint32_t rank = 0; rank < ranks_; rank++) {
     const CallFields &theirs = fields_[rank];
-    const bool input_bad = (theirs.flags & kInputRegistered) != 0 && bytes != 0 &&
-                           !inside(theirs.input_offset, input_bytes);
+    const bool input_bad =
+        (theirs.flags & kInputRegistered) != 0 && bytes != 0 && !inside(theirs.input, input_bytes);
     const bool output_bad = (theirs.flags & kOutputRegistered) != 0 && bytes != 0 &&
-                            !inside(theirs.output_offset, output_bytes);
+                            !inside(theirs.output, output_bytes);
     if (input_bad || output_bad) {
       Failure cause = comm_.failure(SAR_SYSTEM_ERROR);
       cause.facts.culprit_rank = static_cast<int32_t>(rank);
       cause.message.append(
-          "rank %u announced an %s buffer that is not inside of its arena: its memory is damaged; "
+          "rank %u announced an %s buffer that is not inside of its registered memory: its memory "
+          "is damaged; "
           "nothing was written",
           rank, input_bad ? "input" : "output");
       return comm_.fail(cause);
@@ -317,15 +329,17 @@ bool Collective::all_say(uint32_t flags) const {
 }
 
 const char *Collective::input_of(uint32_t rank, uint64_t element) const {
+  const Location location = Location::unpack(fields_[rank].input);
   return rank == rank_ ? in(element)
-                       : comm_.segment(rank) + comm_.geometry().arena() +
-                             fields_[rank].input_offset + element * element_bytes_;
+                       : comm_.region_base(rank, location.region) + location.offset +
+                             element * element_bytes_;
 }
 
 char *Collective::output_of(uint32_t rank, uint64_t element) const {
+  const Location location = Location::unpack(fields_[rank].output);
   return rank == rank_ ? out(element)
-                       : comm_.segment(rank) + comm_.geometry().arena() +
-                             fields_[rank].output_offset + element * element_bytes_;
+                       : comm_.region_base(rank, location.region) + location.offset +
+                             element * element_bytes_;
 }
 
 char *Collective::push_slot(uint32_t owner, uint32_t source) const {

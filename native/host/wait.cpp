@@ -34,9 +34,11 @@ void Communicator::begin(sar_collective collective, int64_t timeout_ns) {
   }
 }
 
-void Communicator::end(uint64_t bytes) {
-  statistics_.collectives++;
-  statistics_.bytes += bytes;
+void Communicator::end(sar_status status, uint64_t bytes) {
+  if (status == SAR_OK) {
+    statistics_.collectives++;
+    statistics_.bytes += bytes;
+  }
   statistics_.total_ns += now_ns() - started_;
 }
 
@@ -45,8 +47,8 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
   CallLine &line = signal_pad(rank_).calls[sequence_ % 2];
   line.count.store(mine.count, relaxed);
   line.total.store(mine.total, relaxed);
-  line.input_offset.store(mine.input_offset, relaxed);
-  line.output_offset.store(mine.output_offset, relaxed);
+  line.input_offset.store(mine.input, relaxed);
+  line.output_offset.store(mine.output, relaxed);
   line.collective.store(mine.collective, relaxed);
   line.type.store(static_cast<uint16_t>(mine.type), relaxed);
   line.op.store(static_cast<uint16_t>(mine.op), relaxed);
@@ -209,7 +211,7 @@ sar_status Communicator::look_for_trouble(const Target &target, uint32_t missing
         !has_arrived(target, peer)) {
       return peer_has_left(peer, missing);
     }
-    const Handle &handle = peers_[peer];
+    const Handle &handle = this->peer(peer);
     if (look_at_processes &&
         has_ended(ProcessIdentity{handle.pid, handle.start_time, handle.pid_namespace}, self) &&
         !has_arrived(target, peer)) {
@@ -254,7 +256,7 @@ sar_status Communicator::peer_has_died(uint32_t peer, uint32_t missing, uint32_t
   cause.message.append("the process of ").append_ranks(dead).append(" has ended");
   name_collective(cause, cause.message);
   cause.message.append(" (process %d): was it killed, or out of memory? see that executor's log",
-                       peers_[peer].pid);
+                       this->peer(peer).pid);
   return fail(cause);
 }
 

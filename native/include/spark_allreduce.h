@@ -275,13 +275,13 @@ SAR_API sar_status sar_broadcast(sar_comm *comm, const void *in, void *out, uint
 SAR_API sar_status sar_comm_expect_total(sar_comm *comm, uint64_t total);
 
 /*
- * Collective. Registers memory outside of the arena: `bytes` bytes, from `offset` on (a multiple of the
- * page size), of the regular file `path`, which this user owns and which can be mapped for reading and
- * writing, such as a segment of another program in /dev/shm. Each rank names its own file; `bytes` must
- * be equal on all ranks. *address is where this rank has it mapped; buffers inside of it count as
- * registered until sar_deregister or sar_comm_destroy. At most SAR_MAX_REGIONS at a time. If one rank
- * cannot map its own or another's file, all ranks get SAR_SYSTEM_ERROR with its reason, nothing is
- * registered, and the communicator lives on.
+ * Collective. Registers memory outside of the arena: `bytes` bytes, from `offset` on (a multiple of
+ * the page size), of the regular file `path`, which this user owns and which can be mapped for
+ * reading and writing, such as a segment of another program in /dev/shm. Each rank names its own
+ * file; `bytes` must be equal on all ranks. *address is where this rank has it mapped; buffers
+ * inside of it count as registered until sar_deregister or sar_comm_destroy. At most
+ * SAR_MAX_REGIONS at a time. If one rank cannot map its own or another's file, all ranks get
+ * SAR_SYSTEM_ERROR with its reason, nothing is registered, and the communicator lives on.
  */
 SAR_API sar_status sar_register(sar_comm *comm, const char *path, uint64_t offset, uint64_t bytes,
                                 int64_t timeout_ns, void **address);

@@ -1,24 +1,24 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.communicator;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.ByteBuffer;
-import java.util.ArrayList;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Path;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.UUID;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.DataType;
-import org.sparkallreduce.ProcessIdentity;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
 import org.sparkallreduce.Settings;
-import org.sparkallreduce.exchange.Agreement;
 import org.sparkallreduce.exchange.Exchange;
 import org.sparkallreduce.exchange.Hello;
-import org.sparkallreduce.exchange.HelloCodec;
-import org.sparkallreduce.exchange.HostIdentity;
 import org.sparkallreduce.ffm.NativeCommunicator;
-import org.sparkallreduce.ffm.NativeFailure;
 import org.sparkallreduce.ffm.NativeLibrary;
 import org.sparkallreduce.ffm.Statistics;
 import org.sparkallreduce.ffm.Status;
@@ -50,14 +50,18 @@ public final class Communicator implements AutoCloseable {
   private static final long BUFFER_ALIGNMENT = 256;
 
   private final NativeLibrary library;
-  private final NativeCommunicator comm;
   private final Settings settings;
+  private final Member member;
+  private final NativeCommunicator comm;
   private final List<Hello> ranks;
   private final int rank;
   private final long timeoutNanos;
+  private final Arena scope = Arena.ofShared();
   private final MemorySegment arena;
   private final HeapCopies copies;
+  private final Map<Long, Arena> registrations = new HashMap<>();
   private final AtomicBoolean busy = new AtomicBoolean();
+  private final Object endLock = new Object();
   private long allocated;
   private volatile boolean closed;
 
@@ -69,96 +73,35 @@ public final class Communicator implements AutoCloseable {
    */
   public static Communicator open(
       NativeLibrary library, Settings settings, RankIdentity identity, Exchange exchange) {
-    requireWorldSize(identity);
-    NativeCommunicator comm;
-    try {
-      comm =
-          NativeCommunicator.create(
-              library,
-              new NativeCommunicator.Options(
-                  identity.rank(),
-                  identity.worldSize(),
-                  identity.session(),
-                  settings.arenaBytes() + settings.stagingBytes(),
-                  settings.stagingBytes(),
-                  settings.spin().toNanos()));
-    } catch (NativeFailure e) {
-      throw Failures.translate(e.failure(), identity.rank(), List.of());
-    }
-    try {
-      List<Hello> ranks = exchangeHellos(library, settings, identity, comm, exchange);
-      List<ByteBuffer> handles = ranks.stream().map(Hello::handle).toList();
-      if (comm.connect(handles, settings.timeout().toNanos()) != Status.OK) {
-        throw Failures.translate(library.lastFailure(), identity.rank(), ranks);
-      }
-      return new Communicator(library, comm, settings, identity.rank(), ranks);
-    } catch (Throwable t) {
-      comm.close();
-      throw t;
+    try (var none = new Leases(settings)) {
+      return open(library, settings, identity, exchange, Optional.empty(), none);
     }
   }
 
-  private static void requireWorldSize(RankIdentity identity) {
-    int size = identity.worldSize();
-    if (size < 1 || size > NativeCommunicator.MAX_RANKS) {
-      throw new AllReduceException.Usage(
-          "A communicator has 1 to %d ranks, not %d. Repartition to fewer ranks."
-              .formatted(NativeCommunicator.MAX_RANKS, size));
-    }
-  }
-
-  private static List<Hello> exchangeHellos(
+  /**
+   * As {@link #open(NativeLibrary, Settings, RankIdentity, Exchange)}, or goes on with what {@code
+   * leases} keeps under {@code lease}, if all ranks have it.
+   */
+  public static Communicator open(
       NativeLibrary library,
       Settings settings,
       RankIdentity identity,
-      NativeCommunicator comm,
-      Exchange exchange) {
-    var codec = new HelloCodec();
-    var hello =
-        new Hello(
-            Hello.PROTOCOL,
-            identity.rank(),
-            identity.worldSize(),
-            identity.session(),
-            identity.executorId(),
-            identity.host(),
-            HostIdentity.current(),
-            ProcessIdentity.current(),
-            identity.device(),
-            library.buildInfo(),
-            settings.arenaBytes(),
-            settings.stagingBytes(),
-            settings.schedule(),
-            comm.handle());
-    String[] messages = exchange.allGather(codec.encode(hello));
-    var ranks = new ArrayList<Hello>(messages.length);
-    for (int rank = 0; rank < messages.length; rank++) {
-      Hello other = codec.decode(rank, messages[rank]);
-      if (other.handle().remaining() != NativeCommunicator.HANDLE_BYTES) {
-        throw new AllReduceException.Setup(
-            "The exchange message of rank %d has a handle of %d bytes instead of %d. Use one build of"
-                    .formatted(rank, other.handle().remaining(), NativeCommunicator.HANDLE_BYTES)
-                + " spark-allreduce on all executors.");
-      }
-      ranks.add(other);
-    }
-    Agreement.check(ranks, identity.worldSize());
-    return List.copyOf(ranks);
+      Exchange exchange,
+      Optional<UUID> lease,
+      Leases leases) {
+    Opening.Opened opened = new Opening(library, settings, identity, exchange).open(lease, leases);
+    return new Communicator(library, settings, identity.rank(), opened);
   }
 
-  private Communicator(
-      NativeLibrary library,
-      NativeCommunicator comm,
-      Settings settings,
-      int rank,
-      List<Hello> ranks) {
+  private Communicator(NativeLibrary library, Settings settings, int rank, Opening.Opened opened) {
     this.library = library;
-    this.comm = comm;
     this.settings = settings;
     this.rank = rank;
-    this.ranks = ranks;
+    this.member = opened.member();
+    this.comm = member.comm();
+    this.ranks = opened.ranks();
     this.timeoutNanos = settings.timeout().toNanos();
-    MemorySegment all = comm.arena();
+    MemorySegment all = comm.arena(scope);
     this.arena = all.asSlice(0, settings.arenaBytes());
     this.copies = new HeapCopies(all.asSlice(settings.arenaBytes(), settings.stagingBytes()));
   }
@@ -194,6 +137,48 @@ public final class Communicator implements AutoCloseable {
     segment.fill((byte) 0);
     allocated = offset + bytes;
     return new RegisteredBuffer(this, segment, type);
+  }
+
+  /**
+   * Registers memory that this library did not allocate: {@code count} elements from byte {@code
+   * offset} on, a multiple of the page size, of a regular file of this user, such as another
+   * program's segment in /dev/shm. Collective: each rank names its own file, and all the same count
+   * and type. It takes microseconds: the ranks tell each other through shared memory.
+   *
+   * @return the file's memory, mapped; valid until {@link #deregister} or {@link #close}
+   * @throws AllReduceException.Resource on all ranks, if one cannot map its own or another's file
+   */
+  public RegisteredBuffer register(Path file, long offset, long count, DataType type) {
+    requireCount(count, type);
+    long bytes = count * type.bytes();
+    begin();
+    try (Arena call = Arena.ofConfined()) {
+      MemorySegment address = call.allocate(ValueLayout.ADDRESS);
+      check(comm.register(file.toString(), offset, bytes, timeoutNanos, address));
+      MemorySegment mapped = address.get(ValueLayout.ADDRESS, 0);
+      Arena registration = Arena.ofShared();
+      registrations.put(mapped.address(), registration);
+      return new RegisteredBuffer(this, mapped.reinterpret(bytes, registration, null), type);
+    } finally {
+      leave();
+    }
+  }
+
+  /** Ends what {@link #register} began, on all ranks. Collective. */
+  public void deregister(RegisteredBuffer buffer) {
+    requireOwn(buffer);
+    begin();
+    try {
+      Arena registration = registrations.remove(buffer.segment().address());
+      if (registration == null) {
+        throw new AllReduceException.Usage(
+            "Only a buffer that register returned can be deregistered, and only once.");
+      }
+      check(comm.deregister(buffer.segment(), timeoutNanos));
+      registration.close();
+    } finally {
+      leave();
+    }
   }
 
   /** Reduces {@code buffer} over all ranks, in place. */
@@ -280,7 +265,7 @@ public final class Communicator implements AutoCloseable {
                 check(comm.allReduce(from, to, n, count, type, op, schedule, timeoutNanos)));
       }
     } finally {
-      end();
+      leave();
     }
   }
 
@@ -333,7 +318,7 @@ public final class Communicator implements AutoCloseable {
             (from, to, n) -> check(comm.reduceScatter(from, to, n, count, type, op, timeoutNanos)));
       }
     } finally {
-      end();
+      leave();
     }
   }
 
@@ -386,7 +371,7 @@ public final class Communicator implements AutoCloseable {
             (from, to, n) -> check(comm.allGather(from, to, n, count, type, timeoutNanos)));
       }
     } finally {
-      end();
+      leave();
     }
   }
 
@@ -438,7 +423,7 @@ public final class Communicator implements AutoCloseable {
             (from, to, n) -> check(comm.broadcast(from, to, n, count, type, root, timeoutNanos)));
       }
     } finally {
-      end();
+      leave();
     }
   }
 
@@ -448,7 +433,7 @@ public final class Communicator implements AutoCloseable {
     try {
       check(comm.barrier(timeoutNanos));
     } finally {
-      end();
+      leave();
     }
   }
 
@@ -464,7 +449,12 @@ public final class Communicator implements AutoCloseable {
    * does nothing once it is closed.
    */
   public void abort(String cause) {
-    comm.abort(rank, cause);
+    synchronized (endLock) {
+      // What was kept for another stage must not be aborted by this one.
+      if (!closed) {
+        comm.abort(rank, cause);
+      }
+    }
   }
 
   /**
@@ -473,7 +463,24 @@ public final class Communicator implements AutoCloseable {
    */
   @Override
   public void close() {
-    closed = true;
+    if (end()) {
+      member.close();
+    }
+  }
+
+  /** Closes this communicator, but keeps its native part for the next stage under this lease. */
+  public void closeInto(Leases leases, UUID lease) {
+    if (end()) {
+      if (comm.detach() == Status.OK) {
+        leases.put(lease, member);
+      } else {
+        member.close();
+      }
+    }
+  }
+
+  /** From here on every use is refused. False if that was so before. */
+  private boolean end() {
     if (!busy.compareAndSet(false, true)) {
       throw new AllReduceException.Usage(
           "The communicator of rank %d is in use by another thread: end its collective first, with"
@@ -481,9 +488,17 @@ public final class Communicator implements AutoCloseable {
               + " abort if need be, and close it then.");
     }
     try {
-      comm.close();
+      synchronized (endLock) {
+        if (closed) {
+          return false;
+        }
+        closed = true;
+      }
+      registrations.values().forEach(Arena::close);
+      scope.close();
+      return true;
     } finally {
-      end();
+      leave();
     }
   }
 
@@ -494,12 +509,12 @@ public final class Communicator implements AutoCloseable {
               .formatted(rank));
     }
     if (closed) {
-      end();
+      leave();
       requireOpen();
     }
   }
 
-  private void end() {
+  private void leave() {
     busy.set(false);
   }
 

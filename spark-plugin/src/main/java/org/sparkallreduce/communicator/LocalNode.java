@@ -12,7 +12,7 @@ import org.sparkallreduce.ffm.NativeLibrary;
  * What this process has for its ranks: the loaded library and the settings, or the reason why there
  * is none. The plugin's executor part installs one per process, before the first task runs.
  */
-public final class LocalNode {
+public final class LocalNode implements AutoCloseable {
   /** Brings a message to the plugin's driver part, and returns when it has been taken in. */
   @FunctionalInterface
   public interface DriverLink {
@@ -20,7 +20,7 @@ public final class LocalNode {
   }
 
   /** What a process can serve its ranks with. */
-  private record Equipment(NativeLibrary library, Settings settings) {}
+  private record Equipment(NativeLibrary library, Settings settings, Leases leases) {}
 
   private static final AtomicReference<@Nullable LocalNode> INSTALLED = new AtomicReference<>();
 
@@ -46,7 +46,8 @@ public final class LocalNode {
   /** A process that can serve ranks. */
   public static LocalNode ready(
       String executorId, String host, DriverLink driver, NativeLibrary library, Settings settings) {
-    return new LocalNode(executorId, host, driver, new Equipment(library, settings), "");
+    return new LocalNode(
+        executorId, host, driver, new Equipment(library, settings, new Leases(settings)), "");
   }
 
   /** A process that cannot, because of {@code reason}. */
@@ -103,6 +104,19 @@ public final class LocalNode {
 
   public Settings settings() {
     return equipment().settings();
+  }
+
+  /** The communicators that this process keeps between stages. */
+  public Leases leases() {
+    return equipment().leases();
+  }
+
+  /** Closes what is kept between stages. */
+  @Override
+  public void close() {
+    if (equipment != null) {
+      equipment.leases().close();
+    }
   }
 
   private Equipment equipment() {

@@ -76,7 +76,8 @@ public final class Collectives {
   private static <T, R extends @Nullable Object> List<R> run(
       RDD<T> spread, int ranks, RankFunction<T, R> function, Submission submission) {
     ClassTag<byte[]> bytes = ClassTag$.MODULE$.apply(byte[].class);
-    var task = new RankTask<>(submission.run(), submission.localDevices(), function);
+    var task =
+        new RankTask<>(submission.run(), submission.lease(), submission.localDevices(), function);
     List<byte[]> encoded =
         spread.barrier().mapPartitions(task, false, bytes).toJavaRDD().repartition(1).collect();
     var results = new ArrayList<R>(Collections.nCopies(ranks, null));

@@ -22,6 +22,7 @@ public final class DriverNode {
   private final List<String> devices;
   private final Map<String, ExecutorHealth> unfit = new ConcurrentHashMap<>();
   private final Map<UUID, Optional<RankFailure>> runs = new ConcurrentHashMap<>();
+  private final LeaseBook leases = new LeaseBook();
 
   /**
    * @param devices the GPU addresses of the driver's own resources
@@ -75,6 +76,10 @@ public final class DriverNode {
 
   List<String> devices() {
     return devices;
+  }
+
+  LeaseBook leases() {
+    return leases;
   }
 
   /** Live executors that reported that they cannot take part. */

@@ -20,10 +20,13 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.LocalNode;
 import org.sparkallreduce.communicator.RankIdentity;
+import org.sparkallreduce.exchange.Exchange;
 import org.sparkallreduce.exchange.NudgedExchange;
+import org.sparkallreduce.exchange.PlainExchange;
 
 /**
  * One rank of a barrier stage: who it is, and the communicator that joins it to its peers. It ends
@@ -43,14 +46,17 @@ public final class RankContext {
 
   private final BarrierTaskContext task;
   private final UUID run;
+  private final Optional<UUID> lease;
   private final int size;
   private final Optional<String> device;
   private volatile @Nullable Communicator communicator;
   private volatile boolean failed;
 
-  private RankContext(BarrierTaskContext task, UUID run, List<String> localDevices) {
+  private RankContext(
+      BarrierTaskContext task, UUID run, Optional<UUID> lease, List<String> localDevices) {
     this.task = task;
     this.run = run;
+    this.lease = lease;
     this.size = task.getTaskInfos().length;
     this.device = device(task.resourcesJMap(), localDevices, task.partitionId());
   }
@@ -71,16 +77,17 @@ public final class RankContext {
               : "This task belongs to an ordinary stage, in which Spark does not run all tasks at"
                   + " the same time. Use Collectives.run, or rdd.barrier().mapPartitions(...).");
     }
-    return open(task, OWN_STAGE, List.of());
+    return open(task, OWN_STAGE, Optional.empty(), List.of());
   }
 
-  static RankContext open(BarrierTaskContext task, UUID run, List<String> localDevices) {
+  static RankContext open(
+      BarrierTaskContext task, UUID run, Optional<UUID> lease, List<String> localDevices) {
     if (!OPEN.add(task.taskAttemptId())) {
       throw new AllReduceException.Usage(
           "Rank %d has opened its context already; pass that one on."
               .formatted(task.partitionId()));
     }
-    var context = new RankContext(task, run, localDevices);
+    var context = new RankContext(task, run, lease, localDevices);
     context.listen();
     context.connect();
     return context;
@@ -105,10 +112,18 @@ public final class RankContext {
             node.library(),
             node.settings(),
             identity,
-            new NudgedExchange(task, node.settings().timeout()));
+            exchange(node.settings()),
+            lease,
+            node.leases());
     if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
       abort("rank %d was cancelled".formatted(rank()));
     }
+  }
+
+  private Exchange exchange(Settings settings) {
+    return settings.nudgedExchange()
+        ? new NudgedExchange(task, settings.timeout())
+        : new PlainExchange(task);
   }
 
   /** The same on all ranks, and another one in each attempt of each stage. */
@@ -211,7 +226,12 @@ public final class RankContext {
   private void close() {
     OPEN.remove(task.taskAttemptId());
     Communicator open = communicator;
-    if (open != null) {
+    if (open == null) {
+      return;
+    }
+    if (lease.isPresent() && !failed && !task.isInterrupted()) {
+      open.closeInto(LocalNode.current().leases(), lease.get());
+    } else {
       open.close();
     }
   }

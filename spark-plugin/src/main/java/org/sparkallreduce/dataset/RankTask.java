@@ -4,6 +4,7 @@ package org.sparkallreduce.dataset;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.Optional;
 import java.util.UUID;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkEnv;
@@ -26,18 +27,21 @@ final class RankTask<T, R extends @Nullable Object>
   record Result(int rank, @Nullable Object value) implements Serializable {}
 
   private final UUID run;
+  private final UUID lease;
   private final List<String> localDevices;
   private final RankFunction<T, R> function;
 
-  RankTask(UUID run, List<String> localDevices, RankFunction<T, R> function) {
+  RankTask(UUID run, UUID lease, List<String> localDevices, RankFunction<T, R> function) {
     this.run = run;
+    this.lease = lease;
     this.localDevices = localDevices;
     this.function = function;
   }
 
   @Override
   public Iterator<byte[]> apply(Iterator<T> rows) {
-    RankContext context = RankContext.open(BarrierTaskContext.get(), run, localDevices);
+    RankContext context =
+        RankContext.open(BarrierTaskContext.get(), run, Optional.of(lease), localDevices);
     try {
       R value = function.call(context, CollectionConverters.asJava(rows));
       byte[] bytes = encode(new Result(context.rank(), value));

@@ -24,11 +24,13 @@ final class Submission {
   private final DriverNode driver;
   private final int ranks;
   private final UUID run = UUID.randomUUID();
+  private final UUID lease;
 
   private Submission(SparkContext spark, DriverNode driver, int ranks) {
     this.spark = spark;
     this.driver = driver;
     this.ranks = ranks;
+    this.lease = driver.leases().lend(ranks);
   }
 
   /** Checks all that can be known before Spark is asked. */
@@ -103,6 +105,11 @@ final class Submission {
     return run;
   }
 
+  /** Under which the executors may keep the communicator of this job. */
+  UUID lease() {
+    return lease;
+  }
+
   List<String> localDevices() {
     return spark.isLocal() ? driver.devices() : List.of();
   }
@@ -111,7 +118,9 @@ final class Submission {
   <V> V submit(Supplier<V> job) {
     driver.begin(run);
     try {
-      return job.get();
+      V result = job.get();
+      driver.leases().giveBack(ranks, lease);
+      return result;
     } catch (Exception e) {
       throw translate(e);
     } finally {

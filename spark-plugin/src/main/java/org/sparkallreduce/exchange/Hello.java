@@ -23,7 +23,8 @@ import org.sparkallreduce.Schedule;
  * @param arenaBytes size of its arena
  * @param stagingBytes size of its staging buffers
  * @param schedule the schedule of its all-reduce calls that name none
- * @param handle how peers reach its memory; read only
+ * @param held what it holds from an earlier stage; then it has no handle
+ * @param handle how peers reach its memory; read only; empty if it holds something
  */
 public record Hello(
     int protocol,
@@ -39,6 +40,7 @@ public record Hello(
     long arenaBytes,
     long stagingBytes,
     Schedule schedule,
+    Optional<Held> held,
     ByteBuffer handle) {
 
   /** Raised whenever the encoding changes. */

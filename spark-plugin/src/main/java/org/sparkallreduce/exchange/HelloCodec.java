@@ -89,6 +89,16 @@ public final class HelloCodec {
       output.writeLong(hello.arenaBytes());
       output.writeLong(hello.stagingBytes());
       output.writeInt(hello.schedule().code());
+      output.writeBoolean(hello.held().isPresent());
+      hello
+          .held()
+          .ifPresent(
+              held -> {
+                output.writeLong(held.lease().getMostSignificantBits());
+                output.writeLong(held.lease().getLeastSignificantBits());
+                output.writeInt(held.member());
+                output.writeLong(held.sequence());
+              });
       var handle = new byte[hello.handle().remaining()];
       hello.handle().duplicate().get(handle);
       writeBytes(output, handle, MAX_HANDLE_BYTES);
@@ -115,7 +125,16 @@ public final class HelloCodec {
           input.readLong(),
           input.readLong(),
           schedule(input.readInt()),
+          held(input),
           ByteBuffer.wrap(readBytes(input, MAX_HANDLE_BYTES)).asReadOnlyBuffer());
+    }
+
+    private static Optional<Held> held(Input input) {
+      if (!input.readBoolean()) {
+        return Optional.empty();
+      }
+      UUID lease = new UUID(input.readLong(), input.readLong());
+      return Optional.of(new Held(lease, input.readInt(), input.readLong()));
     }
 
     private static Schedule schedule(int code) {

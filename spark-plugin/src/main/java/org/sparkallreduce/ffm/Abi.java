@@ -17,6 +17,7 @@ final class Abi {
   static final int ABI_VERSION = 1;
   static final int MAX_RANKS = 16;
   static final int HANDLE_BYTES = 256;
+  static final int STATE_ABORTED = 3;
 
   static final StructLayout OPTIONS =
       MemoryLayout.structLayout(

@@ -3,6 +3,7 @@ package org.sparkallreduce.ffm;
 
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_BYTE;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import java.lang.foreign.Arena;
@@ -15,8 +16,8 @@ import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
 
 /**
- * One rank's {@code sar_comm}. It owns the native object: {@link #close} destroys it, and the
- * arena's memory with it. Calls return a status; what failed is in {@link
+ * One rank's {@code sar_comm}. It owns the native object: {@link #close} destroys it, and unmaps
+ * all memory that it has handed out. Calls return a status; what failed is in {@link
  * NativeLibrary#lastFailure}. Used by one thread at a time, except {@link #abort} and {@link
  * #close}, which any thread may call.
  */
@@ -33,7 +34,6 @@ public final class NativeCommunicator implements AutoCloseable {
 
   private final NativeFunctions functions;
   private final Object lifeLock = new Object();
-  private final Arena life = Arena.ofShared();
   private MemorySegment comm;
 
   /**
@@ -102,8 +102,8 @@ public final class NativeCommunicator implements AutoCloseable {
     }
   }
 
-  /** The arena, accessible until {@link #close}; afterwards each access throws. */
-  public MemorySegment arena() {
+  /** The arena, accessible until {@code scope} is closed, which must be before {@link #close}. */
+  public MemorySegment arena(Arena scope) {
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment base = arena.allocate(ADDRESS);
       MemorySegment bytes = arena.allocate(JAVA_LONG);
@@ -111,7 +111,78 @@ public final class NativeCommunicator implements AutoCloseable {
       if (Status.of(status) != Status.OK) {
         throw new IllegalStateException("sar_comm_arena refused a valid communicator");
       }
-      return base.get(ADDRESS, 0).reinterpret(bytes.get(JAVA_LONG, 0), life, null);
+      return base.get(ADDRESS, 0).reinterpret(bytes.get(JAVA_LONG, 0), scope, null);
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** Says that this rank's stage is over. */
+  public Status detach() {
+    try {
+      return Status.of((int) functions.commDetach().invokeExact(comm));
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** Takes part again, in another stage. */
+  public Status attach() {
+    try {
+      return Status.of((int) functions.commAttach().invokeExact(comm));
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** Makes rank r whoever was rank {@code members[r]} when the communicator was connected. */
+  public Status renumber(int[] members) {
+    try (Arena arena = Arena.ofConfined()) {
+      return Status.of(
+          (int) functions.commRenumber().invokeExact(comm, arena.allocateFrom(JAVA_INT, members)));
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** How many collectives have begun. */
+  public long sequence() {
+    try {
+      return (long) functions.commSequence().invokeExact(comm);
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** True once the abort flag is raised: only {@link #close} is left. */
+  public boolean isAborted() {
+    try {
+      return (int) functions.commState().invokeExact(comm) == Abi.STATE_ABORTED;
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /**
+   * {@code sar_register}: collective.
+   *
+   * @param result receives the address
+   */
+  public Status register(
+      String path, long offset, long bytes, long timeoutNanos, MemorySegment result) {
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment name = arena.allocateFrom(path);
+      return Status.of(
+          (int) functions.register().invokeExact(comm, name, offset, bytes, timeoutNanos, result));
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** {@code sar_deregister}: collective. */
+  public Status deregister(MemorySegment address, long timeoutNanos) {
+    try {
+      return Status.of((int) functions.deregister().invokeExact(comm, address, timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -256,7 +327,6 @@ public final class NativeCommunicator implements AutoCloseable {
       if (comm.equals(MemorySegment.NULL)) {
         return;
       }
-      life.close();
       try {
         functions.commDestroy().invokeExact(comm);
       } catch (Throwable t) {

@@ -28,6 +28,8 @@ record NativeFunctions(
     MethodHandle commStatistics,
     MethodHandle commDetach,
     MethodHandle commAttach,
+    MethodHandle commRenumber,
+    MethodHandle commSequence,
     MethodHandle commExpectTotal,
     MethodHandle commDestroy,
     MethodHandle abort,
@@ -35,6 +37,8 @@ record NativeFunctions(
     MethodHandle reduceScatter,
     MethodHandle allGather,
     MethodHandle broadcast,
+    MethodHandle register,
+    MethodHandle deregister,
     MethodHandle barrier) {
 
   /**
@@ -59,6 +63,8 @@ record NativeFunctions(
         binder.function("sar_comm_statistics", JAVA_INT, ADDRESS, ADDRESS),
         binder.function("sar_comm_detach", JAVA_INT, ADDRESS),
         binder.function("sar_comm_attach", JAVA_INT, ADDRESS),
+        binder.function("sar_comm_renumber", JAVA_INT, ADDRESS, ADDRESS),
+        binder.function("sar_comm_sequence", JAVA_LONG, ADDRESS),
         binder.function("sar_comm_expect_total", JAVA_INT, ADDRESS, JAVA_LONG),
         binder.function("sar_comm_destroy", null, ADDRESS),
         binder.function("sar_abort", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS),
@@ -95,6 +101,9 @@ record NativeFunctions(
             JAVA_INT,
             JAVA_INT,
             JAVA_LONG),
+        binder.function(
+            "sar_register", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, JAVA_LONG, ADDRESS),
+        binder.function("sar_deregister", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG),
         binder.function("sar_barrier", JAVA_INT, ADDRESS, JAVA_LONG));
   }
 

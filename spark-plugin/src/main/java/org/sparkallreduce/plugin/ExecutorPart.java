@@ -77,6 +77,7 @@ final class ExecutorPart implements ExecutorPlugin {
   public void shutdown() {
     if (node != null) {
       LocalNode.remove(node);
+      node.close();
     }
   }
 }

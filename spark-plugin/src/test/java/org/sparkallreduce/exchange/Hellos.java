@@ -27,6 +27,7 @@ final class Hellos {
         1 << 20,
         1 << 16,
         Schedule.DIRECT_WRITE,
+        rank % 3 == 0 ? Optional.empty() : Optional.of(new Held(new UUID(3, 4), rank - 1, 99)),
         ByteBuffer.wrap(new byte[256]).asReadOnlyBuffer());
   }
 
@@ -48,6 +49,7 @@ final class Hellos {
         parts.arenaBytes(),
         parts.stagingBytes(),
         usual.schedule(),
+        usual.held(),
         usual.handle());
   }
 
