@@ -1,7 +1,6 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.dataset;
 
-import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.UUID;
@@ -141,18 +140,18 @@ final class Submission {
   }
 
   private AllReduceException tooFewSlots(int slots) {
-    Duration waited = driver.settings().slotsTimeout();
-    return new AllReduceException.Setup(
+    String found =
         ("The stage needs %d task slots at the same time, one for each rank, and the application"
-                + " had %d after %d s (spark.allreduce.slots.timeout). Ask for at most %d ranks, or"
-                + " give it more executors or cores; a task takes spark.task.cpus=%s cores and"
-                + " the resources of spark.task.resource.*.")
-            .formatted(
-                ranks,
-                slots,
-                waited.toSeconds(),
-                Math.max(slots, 1),
-                spark.getConf().get("spark.task.cpus", "1")));
+                + " had %d after %d s (spark.allreduce.slots.timeout).")
+            .formatted(ranks, slots, driver.settings().slotsTimeout().toSeconds());
+    String cure =
+        slots == 0
+            ? " No executor has registered: look at the cluster manager and the executors' logs, or"
+                + " raise the timeout if they only need longer to start."
+            : (" Ask for at most %d ranks, or give it more executors or cores; a task takes"
+                    + " spark.task.cpus=%s cores and the resources of spark.task.resource.*.")
+                .formatted(slots, spark.getConf().get("spark.task.cpus", "1"));
+    return new AllReduceException.Setup(found + cure);
   }
 
   private static RuntimeException unexplained(Exception failure) {

@@ -37,7 +37,7 @@ final class DriverPart implements DriverPlugin {
   public Map<String, String> init(SparkContext spark, PluginContext context) {
     Settings settings = Settings.from(context.conf());
     hastenSlotCheck(context.conf(), settings.slotsTimeout());
-    LOG.info("spark-allreduce {}, {}", AllReducePlugin.version(), nativeBuild(settings));
+    LOG.info("Version {}, native build: {}", AllReducePlugin.version(), nativeBuild(settings));
 
     ResourceInformation gpus = context.resources().get("gpu");
     var started = new DriverNode(settings, gpus == null ? List.of() : List.of(gpus.addresses()));
@@ -67,7 +67,7 @@ final class DriverPart implements DriverPlugin {
     try {
       return NativeLibrary.load(settings.nativeDirectory()).buildInfo();
     } catch (AllReduceException | LinkageError e) {
-      return "no native library on the driver: " + e.getMessage();
+      return "none on the driver, " + e.getMessage();
     }
   }
 
@@ -81,7 +81,7 @@ final class DriverPart implements DriverPlugin {
     switch (message) {
       case ExecutorHealth health -> {
         if (health.failure() == null) {
-          LOG.info("Executor {} on {}: {}", health.executorId(), health.host(), health.build());
+          LOG.info("Executor {} on {} has {}", health.executorId(), health.host(), health.build());
         } else {
           LOG.error(
               "Executor {} on {} cannot take part in an all-reduce: {}",

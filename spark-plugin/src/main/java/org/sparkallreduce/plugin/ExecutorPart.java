@@ -3,8 +3,10 @@ package org.sparkallreduce.plugin;
 
 import java.io.IOException;
 import java.util.Map;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.storage.BlockManagerId;
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -27,18 +29,19 @@ final class ExecutorPart implements ExecutorPlugin {
   @Override
   public void init(PluginContext context, Map<String, String> extraConf) {
     String id = context.executorID();
-    String host = context.hostname();
+    String host = "unknown";
     LocalNode.DriverLink driver = context::ask;
     String build = AllReducePlugin.version();
     String failure = null;
     LocalNode started;
     try {
+      host = host(context);
       Settings settings = Settings.from(context.conf());
       NativeLibrary library = NativeLibrary.load(settings.nativeDirectory());
-      build = build + ", " + library.buildInfo();
-      started = LocalNode.ready(id, host, driver, library, settings);
+      build = "version %s, native build: %s".formatted(build, library.buildInfo());
       sweep(library);
-      LOG.info("spark-allreduce {}", build);
+      started = LocalNode.ready(id, host, driver, library, settings);
+      LOG.info("This executor has {}", build);
     } catch (Exception | LinkageError e) {
       failure = e instanceof AllReduceException ? e.getMessage() : e.toString();
       started = LocalNode.failed(id, host, driver, failure);
@@ -47,6 +50,12 @@ final class ExecutorPart implements ExecutorPlugin {
     LocalNode.install(started);
     node = started;
     tell(context, new ExecutorHealth(id, host, build, failure));
+  }
+
+  /** Spark's own {@code hostname()} fails on every executor but the local mode's. */
+  private static String host(PluginContext context) {
+    BlockManagerId id = SparkEnv.get().blockManager().blockManagerId();
+    return id == null ? context.hostname() : id.host();
   }
 
   private static void sweep(NativeLibrary library) {
