@@ -26,11 +26,8 @@ Communicator::Communicator(const sar_options &options)
       geometry_{options.world_size, round_up(options.staging_bytes, kStagingParts * kPageBytes),
                 round_up(larger(options.arena_bytes, SAR_MIN_STAGING_BYTES), kPageBytes)},
       spin_ns_(options.spin_ns),
+      oversubscribed_(options.world_size > available_cores()),
       epoch_(options.first_epoch) {
-  // With more ranks than cores, whoever spins keeps the rank it waits for from running.
-  if (options.world_size > available_cores()) {
-    spin_ns_ = 0;
-  }
   const ProcessIdentity self = own_process();
   handle_.magic = kHandleMagic;
   handle_.layout_version = kLayoutVersion;
