@@ -191,6 +191,19 @@ TEST(Leaving, APeerThatIsDestroyedIsLostAtOnce) {
   });
 }
 
+TEST(Leaving, IsNoticedAlsoWithAnEndlessSpin) {
+  WorldOptions options;
+  options.spin_ns = UINT64_MAX;
+  World world(2, options);
+  on_threads(2, [&](uint32_t thread) {
+    if (thread == 0) {
+      EXPECT_EQ(sar_barrier(world.comm(0), kPatience), SAR_PEER_LOST);
+    } else {
+      world.destroy(1);
+    }
+  });
+}
+
 TEST(Leaving, APeerThatHasArrivedMayGoBeforeTheOthersHaveNoticed) {
   WorldOptions options;
   options.spin_ns = 0;
