@@ -191,9 +191,24 @@ TEST(Leaving, APeerThatIsDestroyedIsLostAtOnce) {
   });
 }
 
+TEST(Leaving, IsNoticedAlsoWithAnEndlessSpin) {
+  WorldOptions options;
+  options.spin_ns = UINT64_MAX;
+  World world(2, options);
+  on_threads(2, [&](uint32_t thread) {
+    if (thread == 0) {
+      EXPECT_EQ(sar_barrier(world.comm(0), kPatience), SAR_PEER_LOST);
+    } else {
+      world.destroy(1);
+    }
+  });
+}
+
 TEST(Leaving, APeerThatHasArrivedMayGoBeforeTheOthersHaveNoticed) {
-  for (int round = 0; round < 100; round++) {
-    World world(2);
+  WorldOptions options;
+  options.spin_ns = 0;
+  for (int round = 0; round < 300; round++) {
+    World world(2, options);
     world.each_rank([&](uint32_t rank) {
       for (int i = 0; i < 3; i++) {
         EXPECT_EQ(sar_barrier(world.comm(rank), kPatience), SAR_OK) << sar_last_error();

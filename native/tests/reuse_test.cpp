@@ -57,6 +57,62 @@ void one_round(sar_comm *comm, int64_t *buffer, uint64_t round, uint32_t rank, u
   }
 }
 
+// Reduce-scatter, all-gather and broadcast from a registered input that is overwritten as soon as
+// the call returns: a slower rank must have read it by then.
+void one_round_of_movement(sar_comm *comm, int64_t *input, uint64_t round, uint32_t rank,
+                           uint32_t ranks) {
+  constexpr uint64_t count = 16'000;  // long enough to be interrupted in the middle
+  std::vector<int64_t> output(count * ranks);
+  const auto fill = [&] {
+    for (uint64_t i = 0; i < count * ranks; i++) {
+      input[i] = value(round, rank, i);
+    }
+  };
+  const auto spoil = [&] { std::fill(input, input + count * ranks, -1); };
+
+  fill();
+  ASSERT_EQ(sar_reduce_scatter(comm, input, output.data(), count, SAR_INT64, SAR_SUM, kPatience),
+            SAR_OK)
+      << sar_last_error();
+  spoil();
+  for (uint64_t i = 0; i < count; i++) {
+    ASSERT_EQ(output[i], sum(round, ranks, rank * count + i)) << "reduce-scatter, round " << round;
+  }
+
+  fill();
+  ASSERT_EQ(sar_all_gather(comm, input, output.data(), count, SAR_INT64, kPatience), SAR_OK)
+      << sar_last_error();
+  spoil();
+  for (uint64_t i = 0; i < count * ranks; i++) {
+    ASSERT_EQ(output[i], value(round, static_cast<uint32_t>(i / count), i % count))
+        << "all-gather, round " << round;
+  }
+
+  fill();
+  const auto root = static_cast<uint32_t>(round % ranks);
+  ASSERT_EQ(sar_broadcast(comm, input, output.data(), count * ranks, SAR_INT64, root, kPatience),
+            SAR_OK)
+      << sar_last_error();
+  spoil();
+  for (uint64_t i = 0; i < count * ranks; i++) {
+    ASSERT_EQ(output[i], value(round, root, i)) << "broadcast, round " << round;
+  }
+}
+
+// All ranks run `body(rank, round)` for many rounds; one that fails ends the others' waits.
+template <typename Body>
+void many_rounds(const World &world, uint64_t rounds, Body body) {
+  world.each_rank([&](uint32_t rank) {
+    for (uint64_t round = 0; round < rounds; round++) {
+      body(rank, round);
+      if (::testing::Test::HasFatalFailure()) {
+        sar_abort(world.comm(rank), static_cast<int32_t>(rank), "the test has failed");
+        return;
+      }
+    }
+  });
+}
+
 class Reuse : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(Reuse, ThousandsOfRoundsWithARotatingDelayedRankStayRight) {
@@ -64,18 +120,21 @@ TEST_P(Reuse, ThousandsOfRoundsWithARotatingDelayedRankStayRight) {
   WorldOptions options;
   options.first_epoch = 0xffffff00u;  // wraps on the way
   const World world(ranks, options);
-  world.each_rank([&](uint32_t rank) {
-    // Odd ranks' buffers are unregistered in every other stretch of rounds.
-    Bytes heap(kSizes.back() * sizeof(int64_t));
-    for (uint64_t round = 0; round < 3000; round++) {
-      const bool registered = rank % 2 == 0 || round / 100 % 2 == 0;
-      unsigned char *buffer = registered ? world.arena(rank) : heap.data();
-      one_round(world.comm(rank), reinterpret_cast<int64_t *>(buffer), round, rank, ranks);
-      if (::testing::Test::HasFatalFailure()) {
-        sar_abort(world.comm(rank), static_cast<int32_t>(rank), "the test has failed");
-        return;
-      }
-    }
+  // Odd ranks' buffers are unregistered in every other stretch of rounds.
+  std::vector<std::vector<int64_t>> heaps(ranks, std::vector<int64_t>(kSizes.back()));
+  many_rounds(world, 3000, [&](uint32_t rank, uint64_t round) {
+    const bool registered = rank % 2 == 0 || round / 100 % 2 == 0;
+    auto *arena = reinterpret_cast<int64_t *>(world.arena(rank));
+    one_round(world.comm(rank), registered ? arena : heaps[rank].data(), round, rank, ranks);
+  });
+}
+
+TEST_P(Reuse, AnInputMayBeOverwrittenAsSoonAsTheCallReturns) {
+  const uint32_t ranks = GetParam();
+  const World world(ranks);
+  many_rounds(world, 300, [&](uint32_t rank, uint64_t round) {
+    auto *arena = reinterpret_cast<int64_t *>(world.arena(rank));
+    one_round_of_movement(world.comm(rank), arena, round, rank, ranks);
   });
 }
 
@@ -87,20 +146,18 @@ TEST(Epochs, SurviveTheirWrapInEverySchedule) {
   options.first_epoch = UINT32_MAX - 2;
   for (const sar_schedule schedule : kSchedules) {
     const World world(3, options);
-    world.each_rank([&](uint32_t rank) {
+    many_rounds(world, 20, [&](uint32_t rank, uint64_t round) {
+      constexpr uint64_t length = 5000;
       auto *buffer = reinterpret_cast<int64_t *>(world.arena(rank));
-      for (uint64_t round = 0; round < 20; round++) {
-        constexpr uint64_t length = 5000;
-        for (uint64_t i = 0; i < length; i++) {
-          buffer[i] = value(round, rank, i);
-        }
-        ASSERT_EQ(sar_all_reduce(world.comm(rank), buffer, buffer, length, SAR_INT64, SAR_SUM,
-                                 schedule, kPatience),
-                  SAR_OK)
-            << sar_last_error();
-        for (uint64_t i = 0; i < length; i++) {
-          ASSERT_EQ(buffer[i], sum(round, 3, i)) << name_of(schedule) << " round " << round;
-        }
+      for (uint64_t i = 0; i < length; i++) {
+        buffer[i] = value(round, rank, i);
+      }
+      ASSERT_EQ(sar_all_reduce(world.comm(rank), buffer, buffer, length, SAR_INT64, SAR_SUM,
+                               schedule, kPatience),
+                SAR_OK)
+          << sar_last_error();
+      for (uint64_t i = 0; i < length; i++) {
+        ASSERT_EQ(buffer[i], sum(round, 3, i)) << name_of(schedule) << " round " << round;
       }
     });
   }
@@ -109,13 +166,10 @@ TEST(Epochs, SurviveTheirWrapInEverySchedule) {
 TEST(SeveralCommunicators, InOneProcessDoNotDisturbEachOther) {
   const World first(3);
   const World second(3);
-  first.each_rank([&](uint32_t rank) {
-    auto *a = reinterpret_cast<int64_t *>(first.arena(rank));
-    auto *b = reinterpret_cast<int64_t *>(second.arena(rank));
-    for (uint64_t round = 0; round < 300; round++) {
-      one_round(first.comm(rank), a, round, rank, 3);
-      one_round(second.comm(rank), b, round + 11, rank, 3);
-    }
+  many_rounds(first, 300, [&](uint32_t rank, uint64_t round) {
+    one_round(first.comm(rank), reinterpret_cast<int64_t *>(first.arena(rank)), round, rank, 3);
+    one_round(second.comm(rank), reinterpret_cast<int64_t *>(second.arena(rank)), round + 11, rank,
+              3);
   });
 }
 

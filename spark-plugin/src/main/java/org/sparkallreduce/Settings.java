@@ -135,7 +135,17 @@ public record Settings(
 
   /** Every setting, in the order of the documentation. */
   public static final List<Setting<?>> ALL =
-      List.of(TIMEOUT, SCHEDULE, ARENA_SIZE, STAGING_SIZE, SPIN, SLOTS_TIMEOUT, NATIVE_DIRECTORY);
+      List.of(
+          TIMEOUT,
+          SCHEDULE,
+          ARENA_SIZE,
+          STAGING_SIZE,
+          SPIN,
+          LEASE_IDLE,
+          LEASE_MEMORY,
+          NUDGED_EXCHANGE,
+          SLOTS_TIMEOUT,
+          NATIVE_DIRECTORY);
 
   /**
    * Reads the settings.

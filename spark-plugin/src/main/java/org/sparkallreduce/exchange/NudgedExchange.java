@@ -159,13 +159,16 @@ public final class NudgedExchange implements Exchange {
     }
   }
 
-  private static boolean sleepsInSpark(StackTraceElement[] stack) {
-    for (StackTraceElement frame : stack) {
-      if (frame.getClassName().equals(Thread.class.getName())) {
-        continue;
-      }
-      return frame.getClassName().equals(BarrierTaskContext.class.getName());
+  /** The innermost frames are Thread.sleep's, and BarrierTaskContext called it. */
+  static boolean sleepsInSpark(StackTraceElement[] stack) {
+    int caller = 0;
+    while (caller < stack.length
+        && stack[caller].getClassName().equals(Thread.class.getName())
+        && stack[caller].getMethodName().startsWith("sleep")) {
+      caller++;
     }
-    return false;
+    return caller > 0
+        && caller < stack.length
+        && stack[caller].getClassName().equals(BarrierTaskContext.class.getName());
   }
 }
