@@ -12,6 +12,11 @@ public final class JavaProcess {
 
   /** Standard error goes where standard output goes. */
   public static Process start(Class<?> main, String... arguments) throws IOException {
+    return new ProcessBuilder(command(main, arguments)).redirectErrorStream(true).start();
+  }
+
+  /** The words of the command line that starts it. */
+  public static List<String> command(Class<?> main, String... arguments) {
     var command = new ArrayList<String>();
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
     command.addAll(
@@ -23,6 +28,6 @@ public final class JavaProcess {
             System.getProperty("java.class.path"),
             main.getName()));
     command.addAll(List.of(arguments));
-    return new ProcessBuilder(command).redirectErrorStream(true).start();
+    return command;
   }
 }

@@ -5,6 +5,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.assertj.core.api.Assumptions.assumeThat;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -106,6 +107,26 @@ class NativeLoaderTest {
         .isInstanceOf(AllReduceException.Setup.class)
         .hasMessageContaining("Mac OS X on aarch64")
         .hasMessageContaining("Linux x86-64");
+  }
+
+  /** In a mount namespace of its own, where this process may mount what it likes. */
+  @Test
+  void aFolderMountedNoexecIsDiagnosed() throws Exception {
+    String mount = "mount -t tmpfs -o noexec tmpfs " + folder;
+    var tryMount = List.of("unshare", "--map-root-user", "--mount", "sh", "-c", mount);
+    assumeThat(new ProcessBuilder(tryMount).start().waitFor())
+        .as("this machine lets a test mount a file system in a namespace of its own")
+        .isZero();
+
+    var command = new ArrayList<>(List.of("unshare", "--map-root-user", "--mount", "sh", "-c"));
+    command.addAll(List.of(mount + " && exec \"$@\"", "sh"));
+    command.addAll(JavaProcess.command(LoadMain.class, folder.toString()));
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    String output = new String(process.getInputStream().readAllBytes(), UTF_8);
+
+    assertThat(process.waitFor()).isEqualTo(1);
+    assertThat(output)
+        .contains("AllReduceException$Setup", "mounted noexec", "spark.allreduce.native.directory");
   }
 
   @Test
