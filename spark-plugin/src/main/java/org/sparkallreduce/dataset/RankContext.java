@@ -232,7 +232,11 @@ public final class RankContext {
     if (open == null) {
       return;
     }
-    settleMetrics.run();
+    try {
+      settleMetrics.run();
+    } catch (AllReduceException.Usage e) {
+      LOG.warn("The function of rank {} closed its communicator itself", rank(), e);
+    }
     if (lease.isPresent() && !failed && !task.isInterrupted()) {
       open.closeInto(LocalNode.current().leases(), lease.get());
     } else {

@@ -246,6 +246,20 @@ class CollectivesTest {
   }
 
   @Test
+  void aFunctionThatClosesItsCommunicatorItselfHarmsNobody() {
+    List<Integer> results =
+        Collectives.run(
+            numbers(4),
+            2,
+            (context, _) -> {
+              context.communicator().barrier();
+              context.communicator().close();
+              return context.rank();
+            });
+    assertThat(results).containsExactly(0, 1);
+  }
+
+  @Test
   void metricsCountWhatTheRanksOfAStageDid() {
     Activity activity = LocalNode.current().activity();
     Statistics before = activity.sums();

@@ -148,10 +148,10 @@ class NudgedExchangeTest {
                   Thread.ofPlatform()
                       .start(
                           () -> {
-                            while (!Thread.currentThread().isInterrupted()) {
+                            do {
                               task.interrupt();
                               Thread.onSpinWait();
-                            }
+                            } while (!Thread.currentThread().isInterrupted());
                           });
               String[] all = nudged(context).allGather("rank " + context.partitionId());
               stray.interrupt();
