@@ -136,7 +136,7 @@ class CommunicatorFailureTest {
     var outcomes =
         Ranks.outcomes(
             3,
-            Ranks.settings("spark.allreduce.timeout", "300ms"),
+            Ranks.settings("spark.allreduce.timeout", "3s"),
             communicator -> {
               if (communicator.rank() == 1) {
                 release.await();
