@@ -124,7 +124,7 @@ public final class Communicator implements AutoCloseable {
    */
   public RegisteredBuffer allocate(DataType type, long count) {
     requireOpen();
-    requireCount(count, type);
+    Arguments.requireCount(count, type);
     long bytes = count * type.bytes();
     long offset = (allocated + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
     if (offset > arena.byteSize() - bytes) {
@@ -149,7 +149,7 @@ public final class Communicator implements AutoCloseable {
    * @throws AllReduceException.Resource on all ranks, if one cannot map its own or another's file
    */
   public RegisteredBuffer register(Path file, long offset, long count, DataType type) {
-    requireCount(count, type);
+    Arguments.requireCount(count, type);
     long bytes = count * type.bytes();
     begin();
     try (Arena call = Arena.ofConfined()) {
@@ -197,7 +197,7 @@ public final class Communicator implements AutoCloseable {
   public void allReduce(RegisteredBuffer in, RegisteredBuffer out, ReduceOp op, Schedule schedule) {
     requireOwn(in);
     requireOwn(out);
-    requireSameType(in, out);
+    Arguments.requireSameType(in, out);
     allReduce(in.segment(), out.segment(), in.type(), op, schedule);
   }
 
@@ -248,7 +248,8 @@ public final class Communicator implements AutoCloseable {
 
   private void allReduce(
       MemorySegment in, MemorySegment out, DataType type, ReduceOp op, Schedule schedule) {
-    long count = requireSameCount(count(in, type), count(out, type));
+    Arguments.requireWritable(out);
+    long count = Arguments.requireSameCount(Arguments.count(in, type), Arguments.count(out, type));
     begin();
     try {
       if (in.isNative() && out.isNative()) {
@@ -276,7 +277,7 @@ public final class Communicator implements AutoCloseable {
   public void reduceScatter(RegisteredBuffer in, RegisteredBuffer out, ReduceOp op) {
     requireOwn(in);
     requireOwn(out);
-    requireSameType(in, out);
+    Arguments.requireSameType(in, out);
     reduceScatter(in.segment(), out.segment(), in.type(), op);
   }
 
@@ -302,7 +303,10 @@ public final class Communicator implements AutoCloseable {
 
   /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, on any memory. */
   public void reduceScatter(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
-    long count = requireSlices("input", count(in, type), "output", count(out, type));
+    Arguments.requireWritable(out);
+    long count =
+        Arguments.requireSlices(
+            "input", Arguments.count(in, type), "output", Arguments.count(out, type), size());
     begin();
     try {
       if (in.isNative() && out.isNative()) {
@@ -329,7 +333,7 @@ public final class Communicator implements AutoCloseable {
   public void allGather(RegisteredBuffer in, RegisteredBuffer out) {
     requireOwn(in);
     requireOwn(out);
-    requireSameType(in, out);
+    Arguments.requireSameType(in, out);
     allGather(in.segment(), out.segment(), in.type());
   }
 
@@ -355,7 +359,10 @@ public final class Communicator implements AutoCloseable {
 
   /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, on any memory. */
   public void allGather(MemorySegment in, MemorySegment out, DataType type) {
-    long count = requireSlices("output", count(out, type), "input", count(in, type));
+    Arguments.requireWritable(out);
+    long count =
+        Arguments.requireSlices(
+            "output", Arguments.count(out, type), "input", Arguments.count(in, type), size());
     begin();
     try {
       if (in.isNative() && out.isNative()) {
@@ -403,11 +410,12 @@ public final class Communicator implements AutoCloseable {
 
   /** As {@link #broadcast(RegisteredBuffer, int)}, on any memory. */
   public void broadcast(MemorySegment values, DataType type, int root) {
+    Arguments.requireWritable(values);
     if (root < 0 || root >= size()) {
       throw new AllReduceException.Usage(
           "Root %d is none of the ranks 0 to %d.".formatted(root, size() - 1));
     }
-    long count = count(values, type);
+    long count = Arguments.count(values, type);
     begin();
     try {
       if (values.isNative()) {
@@ -540,47 +548,5 @@ public final class Communicator implements AutoCloseable {
                   .formatted(rank)
               + " calls the collective on.");
     }
-  }
-
-  private static void requireSameType(RegisteredBuffer in, RegisteredBuffer out) {
-    if (in.type() != out.type()) {
-      throw new AllReduceException.Usage(
-          "The input has elements of type %s, the output of type %s. Use one type."
-              .formatted(in.type(), out.type()));
-    }
-  }
-
-  private static long count(MemorySegment segment, DataType type) {
-    if (segment.byteSize() % type.bytes() != 0) {
-      throw new AllReduceException.Usage(
-          "A segment of %d bytes does not hold whole elements of type %s (%d bytes each)."
-              .formatted(segment.byteSize(), type, type.bytes()));
-    }
-    return segment.byteSize() / type.bytes();
-  }
-
-  private static void requireCount(long count, DataType type) {
-    if (count < 0 || count > Long.MAX_VALUE / 2 / type.bytes()) {
-      throw new AllReduceException.Usage(
-          "A buffer cannot have %d elements of type %s.".formatted(count, type));
-    }
-  }
-
-  private static long requireSameCount(long in, long out) {
-    if (in != out) {
-      throw new AllReduceException.Usage(
-          "The input has %d elements, the output %d. They must be equal.".formatted(in, out));
-    }
-    return in;
-  }
-
-  /** The count of one slice, where one side has a slice for each rank and the other has one. */
-  private long requireSlices(String wholeName, long whole, String sliceName, long slice) {
-    if (slice > Long.MAX_VALUE / size() || whole != slice * size()) {
-      throw new AllReduceException.Usage(
-          "The %s has %d elements and the %s %d; with %d ranks, the %s needs %d times as many."
-              .formatted(wholeName, whole, sliceName, slice, size(), wholeName, size()));
-    }
-    return slice;
   }
 }

@@ -28,6 +28,7 @@ public final class LocalNode implements AutoCloseable {
   private final String host;
   private final DriverLink driver;
   private final @Nullable Equipment equipment;
+  private final Activity activity = new Activity();
   private final String failure;
 
   private LocalNode(
@@ -104,6 +105,11 @@ public final class LocalNode implements AutoCloseable {
 
   public Settings settings() {
     return equipment().settings();
+  }
+
+  /** What this process's ranks have done. */
+  public Activity activity() {
+    return activity;
   }
 
   /** The communicators that this process keeps between stages. */

@@ -50,6 +50,7 @@ public final class RankContext {
   private final int size;
   private final Optional<String> device;
   private volatile @Nullable Communicator communicator;
+  private Runnable settleMetrics = () -> {};
   private volatile boolean failed;
 
   private RankContext(
@@ -107,7 +108,7 @@ public final class RankContext {
     LocalNode node = LocalNode.current();
     var identity =
         new RankIdentity(rank(), size, session(), node.executorId(), node.host(), device);
-    communicator =
+    Communicator open =
         Communicator.open(
             node.library(),
             node.settings(),
@@ -115,6 +116,8 @@ public final class RankContext {
             exchange(node.settings()),
             lease,
             node.leases());
+    settleMetrics = node.activity().follow(open);
+    communicator = open;
     if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
       abort("rank %d was cancelled".formatted(rank()));
     }
@@ -229,6 +232,7 @@ public final class RankContext {
     if (open == null) {
       return;
     }
+    settleMetrics.run();
     if (lease.isPresent() && !failed && !task.isInterrupted()) {
       open.closeInto(LocalNode.current().leases(), lease.get());
     } else {

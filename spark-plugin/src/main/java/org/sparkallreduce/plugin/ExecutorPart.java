@@ -1,8 +1,11 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.plugin;
 
+import com.codahale.metrics.Gauge;
+import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
 import java.util.Map;
+import java.util.function.ToLongFunction;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
@@ -12,9 +15,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.Settings;
+import org.sparkallreduce.communicator.Activity;
 import org.sparkallreduce.communicator.LocalNode;
 import org.sparkallreduce.dataset.ExecutorHealth;
 import org.sparkallreduce.ffm.NativeLibrary;
+import org.sparkallreduce.ffm.Statistics;
 
 /**
  * The executor part: loads the native library and says so to the driver. It never throws: an
@@ -47,6 +52,7 @@ final class ExecutorPart implements ExecutorPlugin {
       started = LocalNode.failed(id, host, driver, failure);
       LOG.error("This executor cannot take part in an all-reduce", e);
     }
+    register(context.metricRegistry(), started.activity());
     LocalNode.install(started);
     node = started;
     tell(context, new ExecutorHealth(id, host, build, failure));
@@ -63,6 +69,20 @@ final class ExecutorPart implements ExecutorPlugin {
     if (removed > 0) {
       LOG.warn("Removed {} shared memory segments that killed processes had left", removed);
     }
+  }
+
+  /** Spark offers its sinks only what is registered when {@code init} returns. */
+  private static void register(MetricRegistry registry, Activity activity) {
+    Map<String, ToLongFunction<Statistics>> metrics =
+        Map.of(
+            "collectives", Statistics::collectives,
+            "bytes", Statistics::bytes,
+            "waitNanos", Statistics::waitNanos,
+            "totalNanos", Statistics::totalNanos,
+            "unregistered", Statistics::unregistered);
+    metrics.forEach(
+        (name, value) ->
+            registry.register(name, (Gauge<Long>) () -> value.applyAsLong(activity.sums())));
   }
 
   private static void tell(PluginContext context, ExecutorHealth health) {

@@ -327,6 +327,15 @@ class CommunicatorFailureTest {
                       communicator.allReduce(buffer.slice(0, 3), buffer.slice(1, 3), ReduceOp.SUM))
               .isInstanceOf(AllReduceException.Usage.class)
               .hasMessageContaining("overlap");
+          MemorySegment readOnly = buffer.segment().asReadOnly();
+          assertThatThrownBy(
+                  () ->
+                      communicator.allReduce(
+                          buffer.segment(), readOnly, DataType.FLOAT32, ReduceOp.SUM))
+              .isInstanceOf(AllReduceException.Usage.class)
+              .hasMessageContaining("read-only");
+          assertThatThrownBy(() -> communicator.broadcast(readOnly, DataType.FLOAT32, 0))
+              .isInstanceOf(AllReduceException.Usage.class);
           int[] ones = {1};
           communicator.allReduce(ones, ReduceOp.SUM);
           assertThat(ones).containsExactly(2);

@@ -18,6 +18,7 @@ import org.apache.spark.ml.linalg.SQLDataTypes;
 import org.apache.spark.ml.linalg.Vector;
 import org.apache.spark.ml.linalg.Vectors;
 import org.apache.spark.ml.stat.Summarizer;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
 import org.apache.spark.sql.Row;
@@ -35,6 +36,12 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.ReduceOp;
+import org.sparkallreduce.communicator.Activity;
+import org.sparkallreduce.communicator.LocalNode;
+import org.sparkallreduce.ffm.Statistics;
+import scala.Function1;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
 
 /** Ranks as tasks of one JVM: Spark's local mode, which is also how users debug their programs. */
 class CollectivesTest {
@@ -213,6 +220,48 @@ class CollectivesTest {
         .hasSize(2)
         .allSatisfy(
             message -> assertThat(message).contains("ordinary stage").contains("rdd.barrier()"));
+  }
+
+  @Test
+  void aBarrierStageOfTheUsersOwnCanJoin() {
+    var rdd = JavaSparkContext.fromSparkContext(spark.sparkContext()).parallelize(List.of(1, 2), 2);
+    RDD<Long> sums =
+        rdd.rdd()
+            .barrier()
+            .mapPartitions(
+                (Function1<scala.collection.Iterator<Integer>, scala.collection.Iterator<Long>>
+                        & Serializable)
+                    _ -> {
+                      RankContext context = RankContext.open();
+                      long[] sum = {context.rank() + 1};
+                      context.communicator().allReduce(sum, ReduceOp.SUM);
+                      assertThatExceptionOfType(AllReduceException.Usage.class)
+                          .isThrownBy(RankContext::open)
+                          .withMessageContaining("has opened its context already");
+                      return CollectionConverters.asScala(List.of(sum[0])).iterator();
+                    },
+                false,
+                ClassTag$.MODULE$.apply(Long.class));
+    assertThat(sums.toJavaRDD().collect()).containsExactly(3L, 3L);
+  }
+
+  @Test
+  void metricsCountWhatTheRanksOfAStageDid() {
+    Activity activity = LocalNode.current().activity();
+    Statistics before = activity.sums();
+    var unused =
+        Collectives.run(
+            numbers(4),
+            2,
+            (context, _) -> {
+              context.communicator().allReduce(new double[100], ReduceOp.SUM);
+              context.communicator().barrier();
+              return 0;
+            });
+    Statistics after = activity.sums();
+    assertThat(after.collectives() - before.collectives()).isEqualTo(4);
+    assertThat(after.bytes() - before.bytes()).isEqualTo(2 * 800);
+    assertThat(after.totalNanos()).isGreaterThan(before.totalNanos());
   }
 
   @ParameterizedTest
