@@ -246,6 +246,23 @@ class CollectivesTest {
   }
 
   @Test
+  void aFunctionThatClosesItsCommunicatorHasOnlySpoiltTheReuse() {
+    for (int job = 0; job < 2; job++) {
+      List<Integer> sizes =
+          Collectives.run(
+              numbers(4),
+              2,
+              (context, _) -> {
+                try (var communicator = context.communicator()) {
+                  communicator.barrier();
+                  return communicator.size();
+                }
+              });
+      assertThat(sizes).containsExactly(2, 2);
+    }
+  }
+
+  @Test
   void metricsCountWhatTheRanksOfAStageDid() {
     Activity activity = LocalNode.current().activity();
     Statistics before = activity.sums();
