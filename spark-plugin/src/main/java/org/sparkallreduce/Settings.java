@@ -92,8 +92,9 @@ public record Settings(
       new Setting<>(
           PREFIX + "slots.timeout",
           "duration",
-          "30s",
-          "How long a job waits for as many free task slots as it has ranks before it fails.",
+          "120s",
+          "How long a job waits for as many free task slots as it has ranks before it fails. An"
+              + " application's first job waits so for the start of its executors.",
           text -> duration(text, Duration.ofSeconds(1)));
 
   static final Setting<Optional<String>> NATIVE_DIRECTORY =

@@ -8,9 +8,10 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.SparkConf;
@@ -21,6 +22,8 @@ import org.apache.spark.sql.SparkSession;
 /** Applications on local clusters, from the packaged jars as a user has them. */
 final class Cluster {
   static final String PLUGIN = "org.sparkallreduce.plugin.AllReducePlugin";
+
+  private static final Set<String> EXECUTORS = ConcurrentHashMap.newKeySet();
 
   private Cluster() {}
 
@@ -57,7 +60,8 @@ final class Cluster {
   /** Starts, and waits until so many executor processes have registered. */
   static SparkSession start(SparkConf conf, int executors) {
     SparkSession spark = start(conf);
-    await().atMost(Duration.ofMinutes(2)).until(() -> executors(spark) == executors);
+    await().atMost(Duration.ofMinutes(5)).until(() -> executors(spark) == executors);
+    noteExecutors();
     return spark;
   }
 
@@ -70,12 +74,24 @@ final class Cluster {
         .parallelize(IntStream.range(0, count).boxed().toList());
   }
 
-  /** Names of our shared memory that any process has left or not yet unlinked. */
-  static List<String> sharedMemory() {
+  /** Notes the processes that this one has started, directly or not: workers' executors. */
+  private static void noteExecutors() {
+    ProcessHandle.current()
+        .descendants()
+        .forEach(process -> EXECUTORS.add(Long.toString(process.pid())));
+  }
+
+  /**
+   * Names of shared memory that our executors left behind, those included that have ended since the
+   * start or the last call. Names have the owner's process number: spark-allreduce-USER-PROCESS-...
+   */
+  static List<String> leftInSharedMemory() {
+    noteExecutors();
     try (Stream<Path> files = Files.list(Path.of("/dev/shm"))) {
       return files
           .map(file -> file.getFileName().toString())
           .filter(name -> name.startsWith("spark-allreduce-"))
+          .filter(name -> EXECUTORS.contains(name.split("-", -1)[3]))
           .toList();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
@@ -97,11 +113,5 @@ final class Cluster {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-  }
-
-  static double[] filled(int length, double value) {
-    double[] values = new double[length];
-    Arrays.fill(values, value);
-    return values;
   }
 }

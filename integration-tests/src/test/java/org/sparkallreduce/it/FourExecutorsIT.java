@@ -125,7 +125,7 @@ class FourExecutorsIT {
               return context.attempt();
             });
     assertThat(attempts).containsExactly(1, 1, 1, 1);
-    await().untilAsserted(() -> assertThat(Cluster.sharedMemory()).isEmpty());
+    await().untilAsserted(() -> assertThat(Cluster.leftInSharedMemory()).isEmpty());
   }
 
   /** SIGKILL arrives at some moment of the calls that follow. */

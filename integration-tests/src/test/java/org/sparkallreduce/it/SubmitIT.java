@@ -2,21 +2,14 @@
 package org.sparkallreduce.it;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.awaitility.Awaitility.await;
 
 import java.nio.file.Path;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /** spark-submit of the packaged jars, as a user does it. */
 class SubmitIT {
   @TempDir private Path folder;
-
-  @AfterEach
-  void nothingIsLeftInSharedMemory() {
-    await().untilAsserted(() -> assertThat(Cluster.sharedMemory()).isEmpty());
-  }
 
   @Test
   void theFirstProgramOfTheReadmeNeedsTheJarAndThePluginOnly() throws Exception {

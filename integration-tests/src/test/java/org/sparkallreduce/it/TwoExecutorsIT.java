@@ -51,7 +51,7 @@ class TwoExecutorsIT {
 
   @AfterEach
   void nothingIsLeftInSharedMemory() {
-    await().untilAsserted(() -> assertThat(Cluster.sharedMemory()).isEmpty());
+    await().untilAsserted(() -> assertThat(Cluster.leftInSharedMemory()).isEmpty());
   }
 
   private static JavaRDD<Integer> numbers(int count) {
