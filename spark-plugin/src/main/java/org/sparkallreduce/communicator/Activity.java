@@ -18,15 +18,11 @@ public final class Activity {
 
   /**
    * Begins to count what {@code communicator} does. The counts are added when the returned action
-   * is run, before it is closed, or never; it may have been used by other stages before.
+   * is run, before it is closed; it may have been used by other stages before.
    */
   public Runnable follow(Communicator communicator) {
     Statistics before = communicator.statistics();
-    return () -> {
-      if (!communicator.isClosed()) {
-        add(before, communicator.statistics());
-      }
-    };
+    return () -> add(before, communicator.statistics());
   }
 
   private void add(Statistics before, Statistics after) {

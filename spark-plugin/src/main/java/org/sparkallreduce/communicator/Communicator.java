@@ -492,10 +492,6 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  boolean isClosed() {
-    return closed;
-  }
-
   /** From here on every use is refused. False if that was so before. */
   private boolean end() {
     if (!busy.compareAndSet(false, true)) {

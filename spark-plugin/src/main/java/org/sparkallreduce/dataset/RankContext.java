@@ -235,21 +235,15 @@ public final class RankContext {
     if (open == null) {
       return;
     }
-<<<<<<< HEAD
     try {
       settleMetrics.run();
     } catch (AllReduceException.Usage e) {
       LOG.warn("The function of rank {} closed its communicator itself", rank(), e);
     }
-    if (lease.isPresent() && !failed && !task.isInterrupted()) {
-      open.closeInto(LocalNode.current().leases(), lease.get());
-=======
-    settleMetrics.run();
     // Not the process's present store: at the end of the application there is none.
     Leases store = leases;
     if (store != null && lease.isPresent() && !failed && !task.isInterrupted()) {
       open.closeInto(store, lease.get());
->>>>>>> leases
     } else {
       open.close();
     }

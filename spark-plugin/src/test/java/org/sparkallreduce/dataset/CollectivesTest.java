@@ -246,7 +246,6 @@ class CollectivesTest {
   }
 
   @Test
-<<<<<<< HEAD
   void aFunctionThatClosesItsCommunicatorItselfHarmsNobody() {
     List<Integer> results =
         Collectives.run(
@@ -258,22 +257,6 @@ class CollectivesTest {
               return context.rank();
             });
     assertThat(results).containsExactly(0, 1);
-=======
-  void aFunctionThatClosesItsCommunicatorHasOnlySpoiltTheReuse() {
-    for (int job = 0; job < 2; job++) {
-      List<Integer> sizes =
-          Collectives.run(
-              numbers(4),
-              2,
-              (context, _) -> {
-                try (var communicator = context.communicator()) {
-                  communicator.barrier();
-                  return communicator.size();
-                }
-              });
-      assertThat(sizes).containsExactly(2, 2);
-    }
->>>>>>> leases
   }
 
   @Test
