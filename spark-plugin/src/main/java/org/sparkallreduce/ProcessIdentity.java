@@ -16,10 +16,18 @@ import java.nio.file.Path;
  */
 public record ProcessIdentity(long pid, long startTime, long pidNamespace) {
 
-  /** This process. */
+  private static final class Own {
+    static final ProcessIdentity IDENTITY = read();
+
+    private static ProcessIdentity read() {
+      long pid = ProcessHandle.current().pid();
+      return new ProcessIdentity(pid, startTime(pid), namespace("pid"));
+    }
+  }
+
+  /** This process; read once. */
   public static ProcessIdentity current() {
-    long pid = ProcessHandle.current().pid();
-    return new ProcessIdentity(pid, startTime(pid), namespace("pid"));
+    return Own.IDENTITY;
   }
 
   /** The inode of one of this process's namespaces: "pid", "ipc"... */
@@ -34,7 +42,7 @@ public record ProcessIdentity(long pid, long startTime, long pidNamespace) {
 
   /** True only if that process provably no longer runs: same namespace, and gone or another one. */
   public boolean isDead() {
-    return pidNamespace == namespace("pid") && startTime(pid) != startTime;
+    return pidNamespace == current().pidNamespace && startTime(pid) != startTime;
   }
 
   /** 0 if there is no such process. */

@@ -32,11 +32,13 @@ final class Opening {
   /** A member, and what each rank of today's stage says of itself. */
   record Opened(Member member, List<Hello> ranks) {}
 
+  /** Making a Kryo takes longer than using it. */
+  private static final HelloCodec CODEC = new HelloCodec();
+
   private final NativeLibrary library;
   private final Settings settings;
   private final RankIdentity identity;
   private final Exchange exchange;
-  private final HelloCodec codec = new HelloCodec();
 
   Opening(NativeLibrary library, Settings settings, RankIdentity identity, Exchange exchange) {
     this.library = library;
@@ -127,10 +129,10 @@ final class Opening {
             ? Optional.empty()
             : Optional.of(new Held(held.opened(), held.number(), held.comm().sequence()));
     ByteBuffer handle = fresh == null ? ByteBuffer.allocate(0) : fresh.handle();
-    String[] messages = exchange.allGather(codec.encode(hello(word, handle)));
+    String[] messages = exchange.allGather(CODEC.encode(hello(word, handle)));
     var ranks = new ArrayList<Hello>(messages.length);
     for (int rank = 0; rank < messages.length; rank++) {
-      ranks.add(checkHandle(codec.decode(rank, messages[rank])));
+      ranks.add(checkHandle(CODEC.decode(rank, messages[rank])));
     }
     Agreement.check(ranks, identity.worldSize());
     return List.copyOf(ranks);

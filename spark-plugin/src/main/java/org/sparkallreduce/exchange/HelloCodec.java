@@ -18,7 +18,7 @@ import org.sparkallreduce.Schedule;
 /**
  * Turns a {@link Hello} into the text that allGather carries, and back. Kryo with this one class
  * registered, no references, every length bounded before anything is allocated: a message can
- * neither name a class nor make us allocate. Not thread safe.
+ * neither name a class nor make us allocate. Thread safe.
  */
 public final class HelloCodec {
   static final int MAX_MESSAGE_BYTES = 4096;
@@ -33,7 +33,7 @@ public final class HelloCodec {
     kryo.register(Hello.class, new HelloSerializer());
   }
 
-  public String encode(Hello hello) {
+  public synchronized String encode(Hello hello) {
     var output = new Output(MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
     kryo.writeClassAndObject(output, hello);
     return Base64.getEncoder().encodeToString(output.toBytes());
@@ -45,7 +45,7 @@ public final class HelloCodec {
    * @param rank whose message it is, for the error
    * @throws AllReduceException.Setup if it does not decode to a Hello of this protocol
    */
-  public Hello decode(int rank, String message) {
+  public synchronized Hello decode(int rank, String message) {
     try {
       if (message.length() > MAX_MESSAGE_BYTES * 4 / 3 + 4) {
         throw new KryoException("it is %d characters long".formatted(message.length()));

@@ -17,8 +17,16 @@ import org.sparkallreduce.ProcessIdentity;
  */
 public record HostIdentity(String bootId, long ipcNamespace, long sharedMemoryDevice) {
 
-  /** That of this process. */
+  private static final class Own {
+    static final HostIdentity IDENTITY = read();
+  }
+
+  /** That of this process; read once. */
   public static HostIdentity current() {
+    return Own.IDENTITY;
+  }
+
+  private static HostIdentity read() {
     try {
       return new HostIdentity(
           Files.readString(Path.of("/proc/sys/kernel/random/boot_id")).strip(),
