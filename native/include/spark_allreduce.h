@@ -89,7 +89,8 @@ typedef enum sar_schedule {
   SAR_TWO_SHOT_READ = 2,
   SAR_STAGED_WRITE = 3,
   SAR_DIRECT_WRITE = 4,
-  SAR_LOAD_REDUCE_STORE = 5
+  SAR_LOAD_REDUCE_STORE = 5,
+  SAR_LOW_LATENCY = 6 /* small messages on a GPU; SAR_UNSUPPORTED elsewhere, or if too long */
 } sar_schedule;
 
 typedef enum sar_collective {
