@@ -1,0 +1,152 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+//
+// One rank's end of a communicator: its segment, the peers' segments, and the ways to wait, to
+// abort and to report. Collectives are built on top of it (collective.hpp).
+#ifndef SPARK_ALLREDUCE_HOST_COMMUNICATOR_HPP
+#define SPARK_ALLREDUCE_HOST_COMMUNICATOR_HPP
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "failure.hpp"
+#include "layout.hpp"
+#include "segment.hpp"
+#include "system.hpp"
+
+namespace sar {
+
+// The fields of a call line, read or to be written.
+struct CallFields {
+  uint64_t count;
+  uint64_t input_offset;
+  uint64_t output_offset;
+  uint32_t collective;
+  uint32_t type;
+  uint32_t op;
+  uint32_t schedule;
+  uint32_t root;
+  uint32_t flags;
+  uint32_t epoch;
+};
+
+class Communicator {
+ public:
+  explicit Communicator(const sar_options &options);
+  ~Communicator();
+  Communicator(const Communicator &) = delete;
+  Communicator &operator=(const Communicator &) = delete;
+
+  // What the functions of the C header do.
+  sar_status create();
+  const Handle &handle() const { return handle_; }
+  sar_status connect(const Handle *handles, int64_t timeout_ns);
+  sar_status detach();
+  sar_status attach();
+  sar_status abort(int32_t culprit_rank, const char *message);
+  sar_comm_state_code state() const;
+
+  uint32_t rank() const { return rank_; }
+  uint32_t world_size() const { return geometry_.world_size; }
+  const Geometry &geometry() const { return geometry_; }
+  sar_statistics &statistics() { return statistics_; }
+  const sar_statistics &statistics() const { return statistics_; }
+
+  // Where `rank`'s segment is mapped.
+  char *segment(uint32_t rank) const { return bases_[rank].load(std::memory_order_relaxed); }
+  char *arena() const { return segment(rank_) + geometry_.arena(); }
+
+  // Refuses, unless collectives may be called.
+  sar_status check_open(sar_collective collective) const;
+
+  // A collective: begin, arrive, any number of steps, end. All ranks make the same calls. A failure
+  // has been remembered, and all ranks have been told, when one of these returns it.
+  void begin(sar_collective collective, int64_t timeout_ns);
+  // Barrier: publishes `mine`, and everything written so far, to all ranks; then `all` has the
+  // fields of every rank, and what they wrote before is visible.
+  sar_status arrive(const CallFields &mine, CallFields (&all)[SAR_MAX_RANKS]);
+  // Barrier: everything that any rank wrote before is visible to all behind it.
+  sar_status step();
+  void end(sar_status status, uint64_t bytes);
+
+  uint32_t epoch() const { return epoch_; }
+  uint64_t sequence() const { return sequence_; }
+
+  // Numbers of the next rounds through the push and the pull halves (layout.hpp).
+  uint64_t push_round = 0;
+  uint64_t pull_round = 0;
+
+  // A failure of the current collective, with its facts filled in.
+  Failure failure(sar_status status) const;
+  // Aborts the communicator on all ranks. Returns the first cause, which may be an earlier one.
+  sar_status fail(const Failure &failure);
+
+ private:
+  // What a peer has to do before a wait ends.
+  struct Target {
+    enum Kind { kAttach, kCall, kStep } kind;
+    uint64_t value;
+  };
+
+  bool has_arrived(const Target &target, uint32_t peer) const;
+  uint32_t still_missing(const Target &target, uint32_t missing) const;
+  sar_status wait(const Target &target);
+  sar_status wait_for(const Target &target, uint32_t missing);
+  bool spin(const Target &target, uint32_t &missing);
+  void sleep(const Target &target, uint32_t missing, uint64_t timeout_ns);
+  // Looks for a reason why a wait for the missing ranks will never end.
+  sar_status look_for_trouble(const Target &target, uint32_t missing, bool look_at_processes);
+  sar_status peer_has_left(uint32_t peer, uint32_t missing);
+  sar_status peer_has_died(uint32_t peer, uint32_t missing, uint32_t dead);
+  sar_status time_is_up(uint32_t missing);
+
+  sar_status check_handle(const Handle &handle, uint32_t rank) const;
+  sar_status map_peers(const Handle *handles);
+
+  // Wakes those peers who wait for this rank.
+  void ring_waiting();
+  void ring(uint32_t peer);
+  bool is_aborted() const;
+  // The cause in `rank`'s segment, as it was written there.
+  Failure read_cause(uint32_t rank) const;
+  // Remembers the cause in this rank's segment, with the rank that noticed it.
+  sar_status remember_cause() const;
+  // False if the segment has a cause already.
+  bool write_cause(uint32_t rank, const Failure &failure);
+
+  Header &header(uint32_t rank) const { return header_of(segment(rank)); }
+  SignalPad &signal_pad(uint32_t rank) const { return signal_pad_of(segment(rank)); }
+  uint32_t everybody() const { return (1u << world_size()) - 1u; }
+
+  uint32_t rank_;
+  Geometry geometry_;
+  uint64_t spin_ns_;
+  Handle handle_{};
+  bool named_ = false;  // the segment's name may still be in the file system
+  SegmentReference segments_[SAR_MAX_RANKS];
+  Handle peers_[SAR_MAX_RANKS] = {};
+  // Null until mapped. Atomic, since sar_abort may run while connect fills them.
+  std::atomic<char *> bases_[SAR_MAX_RANKS] = {};
+  std::atomic<uint32_t> state_{SAR_STATE_OPENING};
+  sar_statistics statistics_{};
+
+  uint64_t sequence_ = 0;
+  uint32_t epoch_;
+
+  // The current collective.
+  sar_collective collective_ = SAR_COLLECTIVE_NONE;
+  uint32_t step_ = 0;
+  uint64_t started_ = 0;
+  uint64_t timeout_ns_ = 0;
+  uint64_t wait_started_ = 0;
+};
+
+}  // namespace sar
+
+// What the C header leaves opaque.
+struct sar_comm {
+  explicit sar_comm(const sar_options &options) : communicator(options) {}
+  sar::Communicator communicator;
+};
+
+#endif  // SPARK_ALLREDUCE_HOST_COMMUNICATOR_HPP

@@ -1,0 +1,277 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+//
+// Waiting for peers: spin for a while, then sleep on the doorbell in the own segment.
+//
+// A sleeper says for whom it waits, and only that rank rings when it arrives, so a barrier of N
+// ranks costs each at most N wake-ups and mostly one. Neither side can miss the other: the sleeper
+// writes waiting_for and then looks at the arrival, the peer writes its arrival and then looks at
+// waiting_for, all four sequentially consistent.
+#include "communicator.hpp"
+
+namespace sar {
+
+namespace {
+
+// How often a wait looks whether its peers' processes still exist, in case nobody rings.
+constexpr uint64_t kLookAtProcessesNs = 10'000'000;
+
+// Looking at the clock costs as much as several looks at the peers.
+constexpr uint32_t kSpinsPerClock = 32;
+
+bool has_passed(uint32_t epoch, uint32_t target) {
+  return static_cast<int32_t>(epoch - target) >= 0;
+}
+
+}  // namespace
+
+void Communicator::begin(sar_collective collective, int64_t timeout_ns) {
+  collective_ = collective;
+  step_ = 0;
+  started_ = now_ns();
+  timeout_ns_ = static_cast<uint64_t>(timeout_ns);
+  if (collective != SAR_COLLECTIVE_CONNECT && collective != SAR_COLLECTIVE_NONE) {
+    sequence_++;
+  }
+}
+
+void Communicator::end(sar_status status, uint64_t bytes) {
+  if (status == SAR_OK) {
+    statistics_.collectives++;
+    statistics_.bytes += bytes;
+  }
+  statistics_.total_ns += now_ns() - started_;
+}
+
+sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MAX_RANKS]) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  CallLine &line = signal_pad(rank_).calls[sequence_ % 2];
+  line.count.store(mine.count, relaxed);
+  line.input_offset.store(mine.input_offset, relaxed);
+  line.output_offset.store(mine.output_offset, relaxed);
+  line.collective.store(mine.collective, relaxed);
+  line.type.store(mine.type, relaxed);
+  line.op.store(mine.op, relaxed);
+  line.schedule.store(mine.schedule, relaxed);
+  line.root.store(mine.root, relaxed);
+  line.flags.store(mine.flags, relaxed);
+  line.epoch.store(mine.epoch, relaxed);
+  line.sequence.store(sequence_, std::memory_order_seq_cst);
+  ring_waiting();
+  if (const sar_status status = wait(Target{Target::kCall, sequence_}); status != SAR_OK) {
+    return status;
+  }
+  for (uint32_t peer = 0; peer < world_size(); peer++) {
+    // Read once: what is checked is what is used.
+    const CallLine &theirs = signal_pad(peer).calls[sequence_ % 2];
+    all[peer] = CallFields{theirs.count.load(relaxed),         theirs.input_offset.load(relaxed),
+                           theirs.output_offset.load(relaxed), theirs.collective.load(relaxed),
+                           theirs.type.load(relaxed),          theirs.op.load(relaxed),
+                           theirs.schedule.load(relaxed),      theirs.root.load(relaxed),
+                           theirs.flags.load(relaxed),         theirs.epoch.load(relaxed)};
+  }
+  return SAR_OK;
+}
+
+sar_status Communicator::step() {
+  epoch_++;
+  signal_pad(rank_).step.epoch.store(epoch_, std::memory_order_seq_cst);
+  ring_waiting();
+  return wait(Target{Target::kStep, epoch_});
+}
+
+void Communicator::ring_waiting() {
+  for (uint32_t peer = 0; peer < world_size(); peer++) {
+    if (header(peer).waiting_for.load(std::memory_order_seq_cst) == rank_ + 1) {
+      ring(peer);
+    }
+  }
+}
+
+void Communicator::ring(uint32_t peer) {
+  Header &theirs = header(peer);
+  theirs.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  if (theirs.waiting_for.load(std::memory_order_seq_cst) != kNotWaiting) {
+    futex_wake(theirs.doorbell);
+  }
+}
+
+bool Communicator::has_arrived(const Target &target, uint32_t peer) const {
+  switch (target.kind) {
+    case Target::kAttach:
+      return (header(rank_).attached_ranks.load(std::memory_order_seq_cst) >> peer & 1u) != 0;
+    case Target::kCall:
+      return signal_pad(peer).calls[target.value % 2].sequence.load(std::memory_order_seq_cst) ==
+             target.value;
+    case Target::kStep:
+      break;
+  }
+  return has_passed(signal_pad(peer).step.epoch.load(std::memory_order_seq_cst),
+                    static_cast<uint32_t>(target.value));
+}
+
+uint32_t Communicator::still_missing(const Target &target, uint32_t missing) const {
+  for (uint32_t left = missing; left != 0; left &= left - 1) {
+    const auto peer = static_cast<uint32_t>(__builtin_ctz(left));
+    if (has_arrived(target, peer)) {
+      missing &= ~(1u << peer);
+    }
+  }
+  return missing;
+}
+
+sar_status Communicator::wait(const Target &target) {
+  step_++;
+  const uint32_t missing = still_missing(target, everybody());
+  if (missing == 0) {
+    return SAR_OK;
+  }
+  wait_started_ = now_ns();
+  const sar_status status = wait_for(target, missing);
+  if (collective_ != SAR_COLLECTIVE_CONNECT) {
+    statistics_.wait_ns += now_ns() - wait_started_;
+  }
+  return status;
+}
+
+// True if all have arrived.
+bool Communicator::spin(const Target &target, uint32_t &missing) {
+  do {
+    for (uint32_t i = 0; i < kSpinsPerClock; i++) {
+      missing = still_missing(target, missing);
+      if (missing == 0) {
+        return true;
+      }
+      cpu_relax();
+    }
+    const uint64_t now = now_ns();
+    if (is_aborted() || now - wait_started_ >= spin_ns_ || now - started_ >= timeout_ns_) {
+      return false;
+    }
+  } while (true);
+}
+
+sar_status Communicator::wait_for(const Target &target, uint32_t missing) {
+  if (spin_ns_ != 0 && spin(target, missing)) {
+    return SAR_OK;
+  }
+  uint64_t looked = wait_started_;
+  while (true) {
+    const uint64_t now = now_ns();
+    const bool look_at_processes = now - looked >= kLookAtProcessesNs;
+    if (look_at_processes) {
+      looked = now;
+    }
+    missing = still_missing(target, missing);
+    if (missing == 0) {
+      return SAR_OK;
+    }
+    if (const sar_status status = look_for_trouble(target, missing, look_at_processes);
+        status != SAR_OK) {
+      return status;
+    }
+    const uint64_t spent = now - started_;
+    if (spent >= timeout_ns_) {
+      return time_is_up(missing);
+    }
+    const uint64_t left = timeout_ns_ - spent;
+    sleep(target, missing, left < kLookAtProcessesNs ? left : kLookAtProcessesNs);
+  }
+}
+
+void Communicator::sleep(const Target &target, uint32_t missing, uint64_t timeout_ns) {
+  const auto peer = static_cast<uint32_t>(__builtin_ctz(missing));
+  Header &mine = header(rank_);
+  const uint32_t doorbell = mine.doorbell.load(std::memory_order_seq_cst);
+  mine.waiting_for.store(peer + 1, std::memory_order_seq_cst);
+  const bool gone = header(peer).presence.load(std::memory_order_seq_cst) >= kDetached;
+  if (!has_arrived(target, peer) && !is_aborted() && !gone) {
+    futex_wait(mine.doorbell, doorbell, timeout_ns);
+  }
+  mine.waiting_for.store(kNotWaiting, std::memory_order_relaxed);
+}
+
+sar_status Communicator::look_for_trouble(const Target &target, uint32_t missing,
+                                          bool look_at_processes) {
+  if (is_aborted()) {
+    return remember_cause();
+  }
+  const ProcessIdentity self{handle_.pid, handle_.start_time, handle_.pid_namespace};
+  uint32_t dead = 0;
+  for (uint32_t left = missing; left != 0; left &= left - 1) {
+    const auto peer = static_cast<uint32_t>(__builtin_ctz(left));
+    // A rank that aborts before it has mapped this one cannot write here.
+    if (header(peer).abort.state.load(std::memory_order_acquire) != kNoAbort) {
+      fail(read_cause(peer));
+      return remember_cause();
+    }
+    // A rank may arrive, finish and leave between two looks.
+    if (header(peer).presence.load(std::memory_order_acquire) >= kDetached &&
+        !has_arrived(target, peer)) {
+      return peer_has_left(peer, missing);
+    }
+    const Handle &handle = peers_[peer];
+    if (look_at_processes &&
+        has_ended(ProcessIdentity{handle.pid, handle.start_time, handle.pid_namespace}, self) &&
+        !has_arrived(target, peer)) {
+      dead |= 1u << peer;
+    }
+  }
+  return dead == 0 ? SAR_OK
+                   : peer_has_died(static_cast<uint32_t>(__builtin_ctz(dead)), missing, dead);
+}
+
+namespace {
+
+void name_collective(const Failure &failure, Message &message) {
+  if (failure.facts.collective == SAR_COLLECTIVE_NONE) {
+    return;
+  }
+  message.append(" in %s", collective_name(failure.facts.collective));
+  if (failure.facts.sequence != 0) {
+    message.append(" number %llu", static_cast<unsigned long long>(failure.facts.sequence));
+  }
+}
+
+}  // namespace
+
+sar_status Communicator::peer_has_left(uint32_t peer, uint32_t missing) {
+  Failure cause = failure(SAR_PEER_LOST);
+  cause.facts.culprit_rank = static_cast<int32_t>(peer);
+  cause.facts.missing_ranks = missing;
+  cause.facts.waited_ns = now_ns() - wait_started_;
+  cause.message.append("rank %u has left the communicator while it was needed", peer);
+  name_collective(cause, cause.message);
+  cause.message.append(": its task has ended or failed; see that task's log");
+  return fail(cause);
+}
+
+sar_status Communicator::peer_has_died(uint32_t peer, uint32_t missing, uint32_t dead) {
+  Failure cause = failure(SAR_PEER_LOST);
+  cause.facts.culprit_rank = static_cast<int32_t>(peer);
+  cause.facts.missing_ranks = missing;
+  cause.facts.dead_ranks = dead;
+  cause.facts.waited_ns = now_ns() - wait_started_;
+  cause.message.append("the process of ").append_ranks(dead).append(" has ended");
+  name_collective(cause, cause.message);
+  cause.message.append(" (process %d): was it killed, or out of memory? see that executor's log",
+                       peers_[peer].pid);
+  return fail(cause);
+}
+
+sar_status Communicator::time_is_up(uint32_t missing) {
+  Failure cause = failure(SAR_TIMEOUT);
+  cause.facts.missing_ranks = missing;
+  if (__builtin_popcount(missing) == 1) {
+    cause.facts.culprit_rank = __builtin_ctz(missing);
+  }
+  cause.facts.waited_ns = now_ns() - wait_started_;
+  cause.message.append("time-out after %.3f s", static_cast<double>(timeout_ns_) * 1e-9);
+  name_collective(cause, cause.message);
+  cause.message.append(": rank %u still waits for ", rank_)
+      .append_ranks(missing)
+      .append(" (wait %u of the collective); look at what those tasks do, or allow more time",
+              cause.facts.step);
+  return fail(cause);
+}
+
+}  // namespace sar
