@@ -16,8 +16,7 @@ struct Row {
 };
 
 constexpr std::array kTable = {
-    Row{2, 8192, SAR_LOW_LATENCY},
-    Row{16, 4096, SAR_LOW_LATENCY},
+    Row{16, 32768, SAR_LOW_LATENCY},
     Row{16, UINT64_MAX, SAR_LOAD_REDUCE_STORE},
 };
 

@@ -24,20 +24,28 @@ SAR_DEVICE uint64_t arrival_flag(uint32_t epoch, uint32_t digest) {
   return uint64_t{digest} << 32 | epoch;
 }
 
-// What one of a kernel's waits needs to know to report that it failed.
+// What one of a kernel's waits needs to know to report that it failed. Everything by value, and the
+// pads from block-shared memory: a reference to the launch would make it a copy in every kernel.
 struct Wait {
+  uint64_t outcome, count;
+  uint32_t kind, rank, world;
   uint32_t step;  // from 1: arrival, middle, exit
   uint32_t epoch;
   uint32_t peer;
   bool low_latency;
-  uint64_t waited;
 };
 
+SAR_DEVICE Wait wait_of(const Launch& launch, uint32_t step, uint32_t epoch, uint32_t peer,
+                        bool low_latency) {
+  return {launch.outcome, launch.count, launch.kind, launch.rank, launch.world,
+          step,           epoch,        peer,        low_latency};
+}
+
 // True if `rank` is not where this wait expects it.
-SAR_DEVICE bool is_missing(const Launch& launch, const Wait& wait, uint32_t rank) {
-  SAR_GLOBAL Pad* pad = pad_of(launch, launch.rank);
+SAR_DEVICE bool is_missing(const Wait& wait, uint32_t rank) {
+  SAR_GLOBAL Pad* pad = global<Pad>(block_pads()[wait.rank]);
   const uint32_t block = block_id();
-  if (rank == launch.rank) return false;
+  if (rank == wait.rank) return false;
   if (wait.low_latency) {
     const uint64_t header =
         load_system<__ATOMIC_RELAXED>(&pad->header[wait.epoch & 1][block][rank]);
@@ -53,8 +61,8 @@ SAR_DEVICE bool is_missing(const Launch& launch, const Wait& wait, uint32_t rank
 
 // Reports a fault to this rank's host and tells the peers. The first thread of the rank that gets
 // here does it; the others only stop.
-SAR_DEVICE void give_up(const Launch& launch, Fault fault, const Wait& wait) {
-  SAR_GLOBAL Pad* mine = pad_of(launch, launch.rank);
+SAR_DEVICE_COLD void give_up(Fault fault, Wait wait, uint64_t waited) {
+  SAR_GLOBAL Pad* mine = global<Pad>(block_pads()[wait.rank]);
   uint32_t unclaimed = 0;
   // The claim is in this device's own memory: read-modify-write over a link is not always to be
   // had.
@@ -62,12 +70,12 @@ SAR_DEVICE void give_up(const Launch& launch, Fault fault, const Wait& wait) {
                                           __ATOMIC_RELAXED, __MEMORY_SCOPE_SYSTEM)) {
     return;
   }
-  SAR_GLOBAL Outcome* outcome = global<Outcome>(launch.outcome);
+  SAR_GLOBAL Outcome* outcome = global<Outcome>(wait.outcome);
   outcome->fault = fault;
   outcome->step = wait.step;
-  outcome->waited_ticks = wait.waited;
-  outcome->my_kind = launch.kind;
-  outcome->my_count = launch.count;
+  outcome->waited_ticks = waited;
+  outcome->my_kind = wait.kind;
+  outcome->my_count = wait.count;
   outcome->peer = wait.peer;
   if (fault == kAbortSeen) {
     outcome->peer = load_system<__ATOMIC_RELAXED>(&mine->abort);  // 1 + rank, 0: a host
@@ -80,39 +88,44 @@ SAR_DEVICE void give_up(const Launch& launch, Fault fault, const Wait& wait) {
     outcome->peer_count = line->count;
   }
   uint32_t missing = 0;
-  for (uint32_t rank = 0; rank < launch.world; ++rank) {
-    if (is_missing(launch, wait, rank)) missing |= 1u << rank;
+  for (uint32_t rank = 0; rank < wait.world; ++rank) {
+    if (is_missing(wait, rank)) missing |= 1u << rank;
   }
   outcome->missing = missing;
   // Release: the host reads the fields after it has seen the state.
   store_system<order(kOutcomeState, __ATOMIC_RELEASE)>(&outcome->state, 1u);
-  for (uint32_t rank = 0; rank < launch.world; ++rank) {
+  for (uint32_t rank = 0; rank < wait.world; ++rank) {
     // Relaxed: the word is all that the peers' kernels look at.
-    store_system<__ATOMIC_RELAXED>(&pad_of(launch, rank)->abort, launch.rank + 1);
+    store_system<__ATOMIC_RELAXED>(&global<Pad>(block_pads()[rank])->abort, wait.rank + 1);
   }
+}
+
+// Why a wait has to end without an arrival; kNoFault if it has not.
+SAR_DEVICE Fault look_for_trouble(const Launch& launch, uint32_t polls, uint64_t waited) {
+  SAR_GLOBAL Pad* mine = pad_of(launch, launch.rank);
+  if (load_system<__ATOMIC_RELAXED>(&mine->abort) != 0) return kAbortSeen;
+  // The host's word lies across the bus, so it is looked at less often.
+  if (polls % 256 == 0 &&
+      load_system<__ATOMIC_RELAXED>(global<const uint32_t>(launch.host_abort)) != 0) {
+    return kAbortSeen;
+  }
+  return waited > launch.timeout_ticks ? kDeadline : kNoFault;
 }
 
 // Polls until `arrived()` is true. False: the kernel must end; the fault has been reported.
 template <class Arrived>
-SAR_DEVICE bool wait_until(const Launch& launch, Wait wait, Arrived arrived) {
-  if (arrived()) return true;
-  SAR_GLOBAL Pad* mine = pad_of(launch, launch.rank);
-  const uint64_t start = ticks();
+SAR_DEVICE bool wait_until(const Launch& launch, const Wait& wait, Arrived arrived) {
+  uint64_t start = 0;
   for (uint32_t polls = 1;; ++polls) {
     if (arrived()) return true;
     pause();
     if (polls % 16 != 0) continue;
-    wait.waited = ticks() - start;
-    Fault fault = kNoFault;
-    if (load_system<__ATOMIC_RELAXED>(&mine->abort) != 0) fault = kAbortSeen;
-    // The host's word lies across the bus, so it is looked at less often.
-    if (polls % 256 == 0 &&
-        load_system<__ATOMIC_RELAXED>(global<const uint32_t>(launch.host_abort)) != 0) {
-      fault = kAbortSeen;
-    }
-    if (fault == kNoFault && wait.waited > launch.timeout_ticks) fault = kDeadline;
+    // The clock is first read here: most waits are over before.
+    if (start == 0) start = ticks();
+    const uint64_t waited = ticks() - start;
+    const Fault fault = look_for_trouble(launch, polls, waited);
     if (fault != kNoFault) {
-      give_up(launch, fault, wait);
+      give_up(fault, wait, waited);
       return false;
     }
   }
@@ -131,7 +144,7 @@ SAR_DEVICE bool arrive_and_compare(const Launch& launch, uint32_t epoch) {
   store_system<order(kArrivalSignal, __ATOMIC_RELEASE)>(&theirs->flag,
                                                         arrival_flag(epoch, launch.digest));
   SAR_GLOBAL ArrivalLine* line = &pad_of(launch, launch.rank)->arrival[block][peer];
-  Wait wait{1, epoch, peer, false, 0};
+  const Wait wait = wait_of(launch, 1, epoch, peer, false);
   uint64_t flag = 0;
   const bool arrived = wait_until(launch, wait, [&] {
     // Acquire: what the peer published is read after this, not from a cache that holds older bytes.
@@ -139,7 +152,7 @@ SAR_DEVICE bool arrive_and_compare(const Launch& launch, uint32_t epoch) {
     return reached(static_cast<uint32_t>(flag), epoch);
   });
   if (arrived && flag != arrival_flag(epoch, launch.digest)) {
-    give_up(launch, kMismatch, wait);
+    give_up(kMismatch, wait, 0);
     return false;
   }
   return arrived;
@@ -152,11 +165,21 @@ SAR_DEVICE bool pass_step(const Launch& launch, Step step, uint32_t epoch) {
   store_system<order(kStepSignal, __ATOMIC_RELEASE)>(
       &pad_of(launch, peer)->step[step][block][launch.rank], epoch);
   SAR_GLOBAL uint32_t* flag = &pad_of(launch, launch.rank)->step[step][block][peer];
-  return wait_until(launch, Wait{step + 2u, epoch, peer, false, 0}, [&] {
+  return wait_until(launch, wait_of(launch, step + 2u, epoch, peer, false), [&] {
     // Acquire: the kernel must not end (or read) before the peers' stores into this rank's memory
     // are visible here. A relaxed last barrier was a bug in other implementations.
     return reached(load_system<order(kStepWait, __ATOMIC_ACQUIRE)>(flag), epoch);
   });
+}
+
+// One barrier across the ranks for this block: the first `world` threads run `wait`, all threads
+// learn whether the kernel goes on. All threads of the block must call it.
+// Before the first barrier of a kernel.
+SAR_DEVICE void prepare_barriers(const Launch& launch) {
+  if (thread_id() < launch.world) block_pads()[thread_id()] = launch.pad[thread_id()];
+  if (thread_id() == 0) {
+    __scoped_atomic_store_n(block_stop(), 0u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+  }
 }
 
 // One barrier across the ranks for this block: the first `world` threads run `wait`, all threads

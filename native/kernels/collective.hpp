@@ -30,8 +30,9 @@ struct Part {
 };
 
 // Copies the parts that `part(q)` describes, for q < ranks <= Ranks; q == skip is left alone. As
-// long as all parts last, each thread has one pack of every part in flight.
-template <sar_data_type T, uint32_t Ranks, class PartOf>
+// long as all parts last, each thread has one pack of every part in flight. StoreOnce: nobody on
+// this device reads the copy soon.
+template <sar_data_type T, uint32_t Ranks, bool StoreOnce, class PartOf>
 SAR_DEVICE void copy_parts(const Launch& launch, uint32_t ranks, uint32_t skip, PartOf part) {
   uint64_t from[Ranks], to[Ranks], alignment = 0, shortest = ~uint64_t{0}, longest = 0;
 #pragma clang loop unroll(full)
@@ -54,11 +55,11 @@ SAR_DEVICE void copy_parts(const Launch& launch, uint32_t ranks, uint32_t skip, 
     const uint32_t loads = opaque(ranks), stores = opaque(ranks), without = opaque(skip);
 #pragma clang loop unroll(full)
     for (uint32_t q = 0; q < Ranks; ++q) {
-      if (q < loads && q != without) pack[q] = load_pack(from[q] + i * kPackBytes);
+      if (q < loads && q != without) pack[q] = load_pack<true>(from[q] + i * kPackBytes);
     }
 #pragma clang loop unroll(full)
     for (uint32_t q = 0; q < Ranks; ++q) {
-      if (q < stores && q != without) store_pack(to[q] + i * kPackBytes, pack[q]);
+      if (q < stores && q != without) store_pack<StoreOnce>(to[q] + i * kPackBytes, pack[q]);
     }
   }
   // What is left: the end of the longer parts, and buffers that are aligned to the element only.
@@ -68,7 +69,7 @@ SAR_DEVICE void copy_parts(const Launch& launch, uint32_t ranks, uint32_t skip, 
       const Part p = part(q);
       if (i * kPerPack<T> >= p.n) continue;
       if (aligned && (i + 1) * kPerPack<T> <= p.n) {
-        store_pack(p.to + i * kPackBytes, load_pack(p.from + i * kPackBytes));
+        store_pack<false>(p.to + i * kPackBytes, load_pack<false>(p.from + i * kPackBytes));
         continue;
       }
       for (uint64_t e = i * kPerPack<T>; e < p.n && e < (i + 1) * kPerPack<T>; ++e) {
@@ -115,7 +116,7 @@ SAR_DEVICE void reduce(const Launch& launch) {
     const uint32_t stores = opaque(launch.targets);
 #pragma clang loop unroll(full)
     for (uint32_t r = 0; r < Ranks; ++r) {
-      if (r < loads) pack[r] = load_pack(source[r] + i * kPackBytes);
+      if (r < loads) pack[r] = load_pack<true>(source[r] + i * kPackBytes);
     }
     Accumulators<T> sum = widen<T>(pack[0]);
 #pragma clang loop unroll(full)
@@ -126,7 +127,7 @@ SAR_DEVICE void reduce(const Launch& launch) {
     const Pack result = narrow<T>(sum);
 #pragma clang loop unroll(full)
     for (uint32_t t = 0; t < Ranks; ++t) {
-      if (t < stores) store_pack(target[t] + i * kPackBytes, result);
+      if (t < stores) store_pack<true>(target[t] + i * kPackBytes, result);
     }
   }
   for (; i * kPerPack<T> < launch.reduce_count; i += stride) {
@@ -155,7 +156,7 @@ inline constexpr uint32_t kNoSkip = ~0u;
 
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void scatter(const Launch& launch) {
-  copy_parts<T, Ranks>(launch, launch.scatter_ranks, kNoSkip, [&](uint32_t j) {
+  copy_parts<T, Ranks, false>(launch, launch.scatter_ranks, kNoSkip, [&](uint32_t j) {
     // Each rank begins with another peer, so that they do not all store to the same one at once.
     uint32_t q = launch.rank + j;
     if (q >= launch.scatter_ranks) q = launch.scatter_ranks == 1 ? 0 : q - launch.scatter_ranks;
@@ -178,7 +179,7 @@ SAR_DEVICE void gather(const Launch& launch) {
     const Part p = part(q);
     if (p.from == p.to) skip = q;
   }
-  copy_parts<T, Ranks>(launch, launch.gather_ranks, skip, part);
+  copy_parts<T, Ranks, true>(launch, launch.gather_ranks, skip, part);
 }
 
 template <sar_data_type T, uint32_t Ranks>
@@ -187,9 +188,7 @@ SAR_DEVICE void collective(const Launch& launch) {
   SAR_GLOBAL Pad* pad = pad_of(launch, launch.rank);
   // Only this block writes it, at the end of the launch before.
   const uint32_t epoch = pad->epoch[block] + 1;
-  if (thread == 0) {
-    __scoped_atomic_store_n(block_stop(), 0u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
-  }
+  prepare_barriers(launch);
   for (uint32_t word = thread; word < kAddressWords; word += kBlockThreads) {
     block_addresses()[word] = launch.patched != 0
                                   ? global<const uint64_t>(launch.patched)[word]

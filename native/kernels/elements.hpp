@@ -99,8 +99,40 @@ SAR_DEVICE void finish(Accumulators<T>& wide, uint32_t world) {
 
 // --- in memory -----------------------------------------------------------------------------------
 
-SAR_DEVICE Pack load_pack(uint64_t address) { return *global<const Pack>(address); }
-SAR_DEVICE void store_pack(uint64_t address, Pack pack) { *global<Pack>(address) = pack; }
+// Once: nobody on this device needs the pack again soon, so it should not stay in the cache. A hint
+// only, on AMD as on NVIDIA: visibility comes from the releases and acquires.
+template <bool Once>
+SAR_DEVICE Pack load_pack(uint64_t address) {
+#if defined(__NVPTX__)
+  if constexpr (Once) {  // clang has no other way to say it
+    Pack pack;
+    __asm__ volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(pack[0]), "=r"(pack[1]), "=r"(pack[2]), "=r"(pack[3])
+                     : "l"(address)
+                     : "memory");
+    return pack;
+  }
+#endif
+  if constexpr (Once) return __builtin_nontemporal_load(global<const Pack>(address));
+  return *global<const Pack>(address);
+}
+
+template <bool Once>
+SAR_DEVICE void store_pack(uint64_t address, Pack pack) {
+#if defined(__NVPTX__)
+  if constexpr (Once) {
+    __asm__ volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(pack[0]),
+                     "r"(pack[1]), "r"(pack[2]), "r"(pack[3])
+                     : "memory");
+    return;
+  }
+#endif
+  if constexpr (Once) {
+    __builtin_nontemporal_store(pack, global<Pack>(address));
+  } else {
+    *global<Pack>(address) = pack;
+  }
+}
 
 // The first `n` elements of a pack, at an address that is aligned to the element only.
 template <sar_data_type T>

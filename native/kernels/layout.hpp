@@ -40,7 +40,7 @@ inline constexpr uint32_t kBlockThreads = SAR_BLOCK_THREADS;
 // One thread per peer signals and waits: a communicator has at most this many ranks.
 inline constexpr uint32_t kRankLimit = kBlockThreads < kMaxRanks ? kBlockThreads : kMaxRanks;
 
-inline constexpr uint32_t kLowLatencyBlocks = 8;
+inline constexpr uint32_t kLowLatencyBlocks = 16;
 // A thread sends one word, or two for an 8-byte type.
 inline constexpr uint32_t kLowLatencyPackets = kBlockThreads * 2;
 
@@ -66,6 +66,7 @@ struct Pad {
   ArrivalLine arrival[kMaxBlocks][kMaxRanks];
   uint32_t step[kSteps][kMaxBlocks][kMaxRanks];
   uint64_t header[2][kLowLatencyBlocks][kMaxRanks];
+  // Block b's slots begin at b x kLowLatencyPackets, whatever the message's length.
   uint64_t packet[2][kMaxRanks][kLowLatencyBlocks * kLowLatencyPackets];
 };
 

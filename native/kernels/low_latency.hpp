@@ -55,14 +55,16 @@ SAR_DEVICE Pack reduce_unit(const Pack (&pack)[Ranks], uint32_t op, uint32_t wor
 // Sends this thread's words to all peers; and once in a while an empty packet into each slot that
 // messages seldom fill, so that no slot ever holds an epoch that is 2^32 calls old.
 template <sar_data_type T>
-SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, uint64_t unit, bool has,
+SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, uint64_t units, bool has,
                           Pack mine) {
   constexpr uint32_t words = Unit<T>::kWords;
   const uint32_t parity = epoch & 1, thread = thread_id(), block = block_id();
+  const uint64_t first_slot = uint64_t{block} * kLowLatencyPackets;
   for (uint32_t r = 1; has && r < launch.world; ++r) {
     const uint32_t peer =
         launch.rank + r < launch.world ? launch.rank + r : launch.rank + r - launch.world;
-    SAR_GLOBAL uint64_t* slot = &pad_of(launch, peer)->packet[parity][launch.rank][unit * words];
+    SAR_GLOBAL uint64_t* slot =
+        &pad_of(launch, peer)->packet[parity][launch.rank][first_slot + thread * words];
     // Relaxed: the packet carries its own flag.
     store_system<__ATOMIC_RELAXED>(slot, packet(mine[0], epoch));
     if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(slot + 1, packet(mine[1], epoch));
@@ -71,27 +73,30 @@ SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, uint64_t unit, b
   SAR_GLOBAL Pad* pad = pad_of(launch, thread);
   store_system<__ATOMIC_RELAXED>(&pad->header[parity][block][launch.rank],
                                  packet(launch.digest, epoch));
-  const uint64_t slot = uint64_t{block} * kLowLatencyPackets + (epoch >> 1) % kLowLatencyPackets;
-  const uint64_t sent = (launch.count + Unit<T>::kElements - 1) / Unit<T>::kElements * words;
+  // Only slots of this block: another block's epochs are not this one's.
+  const uint64_t left = units - uint64_t{block} * kBlockThreads;
+  const uint64_t sent = (left < kBlockThreads ? left : kBlockThreads) * words;
+  const uint64_t slot = (epoch >> 1) % kLowLatencyPackets;
   if (slot >= sent) {
-    store_system<__ATOMIC_RELAXED>(&pad->packet[parity][launch.rank][slot], packet(0, epoch));
+    store_system<__ATOMIC_RELAXED>(&pad->packet[parity][launch.rank][first_slot + slot],
+                                   packet(0, epoch));
   }
 }
 
 // Waits for the same words of all peers; all of them are asked for before the first is looked at.
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, uint64_t unit,
-                             Pack (&pack)[Ranks]) {
+SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, Pack (&pack)[Ranks]) {
   constexpr uint32_t words = Unit<T>::kWords;
   SAR_GLOBAL Pad* mine = pad_of(launch, launch.rank);
-  return wait_until(launch, Wait{1, epoch, launch.rank, true, 0}, [&] {
+  const uint64_t slot = uint64_t{block_id()} * kLowLatencyPackets + thread_id() * words;
+  return wait_until(launch, wait_of(launch, 1, epoch, launch.rank, true), [&] {
     uint64_t seen[Ranks][words];
 #pragma clang loop unroll(full)
     for (uint32_t r = 0; r < Ranks; ++r) {
 #pragma clang loop unroll(full)
       for (uint32_t w = 0; w < words; ++w) {
         if (r >= launch.world || r == launch.rank) continue;
-        seen[r][w] = load_system<__ATOMIC_RELAXED>(&mine->packet[epoch & 1][r][unit * words + w]);
+        seen[r][w] = load_system<__ATOMIC_RELAXED>(&mine->packet[epoch & 1][r][slot + w]);
       }
     }
     bool all = true;
@@ -113,14 +118,14 @@ SAR_DEVICE bool compare_header(const Launch& launch, uint32_t epoch) {
   const uint32_t peer = thread_id();
   if (peer == launch.rank) return true;
   SAR_GLOBAL uint64_t* slot = &pad_of(launch, launch.rank)->header[epoch & 1][block_id()][peer];
-  const Wait wait{1, epoch, peer, true, 0};
+  const Wait wait = wait_of(launch, 1, epoch, peer, true);
   uint64_t header = 0;
   const bool arrived = wait_until(launch, wait, [&] {
     header = load_system<__ATOMIC_RELAXED>(slot);
     return static_cast<uint32_t>(header >> 32) == epoch;
   });
   if (arrived && static_cast<uint32_t>(header) != launch.digest) {
-    give_up(launch, kMismatch, wait);
+    give_up(kMismatch, wait, 0);
     return false;
   }
   return arrived;
@@ -143,17 +148,16 @@ SAR_DEVICE void low_latency(const Launch& launch) {
   const uint64_t input = patched ? table->input : launch.addresses.input;
   const uint64_t output = patched ? table->output : launch.addresses.output;
   const Pack mine = load_elements<T>(input + first * sizeof(Stored<T>), n);
-  if (thread == 0) {
-    __scoped_atomic_store_n(block_stop(), 0u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
-  }
-  send_unit<T>(launch, epoch, unit, has, mine);
+  prepare_barriers(launch);
+  const uint64_t units = (launch.count + Unit<T>::kElements - 1) / Unit<T>::kElements;
+  send_unit<T>(launch, epoch, units, has, mine);
+  block_barrier();  // the block-shared words are set
   Pack pack[Ranks] = {};
-  bool going = !has || receive_unit<T, Ranks>(launch, epoch, unit, pack);
+  bool going = !has || receive_unit<T, Ranks>(launch, epoch, pack);
 #pragma clang loop unroll(full)
   for (uint32_t r = 0; r < Ranks; ++r) {
     if (r == launch.rank) pack[r] = mine;
   }
-  block_barrier();  // block_stop is 0 for all
   going = going && (thread >= launch.world || compare_header(launch, epoch));
   if (!going) __scoped_atomic_store_n(block_stop(), 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
   block_barrier();

@@ -20,6 +20,7 @@ struct Block {
   uint32_t id;
   std::barrier<> barrier;
   uint64_t addresses[kAddressWords];
+  uint64_t pads[kMaxRanks];
   uint32_t stop = 0;
 };
 
