@@ -27,7 +27,7 @@ const Image *embedded_images(size_t *count);
 class Kernels {
  public:
   explicit Kernels(const Driver &driver) : driver_(driver) {}
-  ~Kernels();
+  ~Kernels() { unload(); }
   Kernels(const Kernels &) = delete;
   Kernels &operator=(const Kernels &) = delete;
 
@@ -35,6 +35,8 @@ class Kernels {
   int find(sar_data_type type, uint32_t world, bool low_latency, void **function);
   // Blocks of the type's hungriest kernel that one multiprocessor holds.
   int resident_blocks(sar_data_type type, uint32_t world, int *blocks);
+  // While the device is current.
+  void unload();
   const char *architecture() const { return architecture_; }
 
  private:

@@ -14,10 +14,11 @@ bool is_amd(const Image &image) { return image.architecture[0] == 'g'; }
 
 }  // namespace
 
-Kernels::~Kernels() {
+void Kernels::unload() {
   for (uint32_t t = 0; t < kTypes; ++t) {
     if (modules_[t] != nullptr && (t == 0 || !shared_module_)) driver_.module_unload(modules_[t]);
   }
+  for (void *&module : modules_) module = nullptr;
 }
 
 int Kernels::load(uint32_t type) {

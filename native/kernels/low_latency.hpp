@@ -135,7 +135,9 @@ template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void low_latency(const Launch& launch) {
   const uint32_t block = block_id(), thread = thread_id();
   SAR_GLOBAL Pad* pad = pad_of(launch, launch.rank);
-  const uint32_t epoch = pad->low_latency_epoch[block] + 1;
+  // Never 0, which is what unused slots hold; the step over it keeps the parities alternating.
+  const uint32_t last = pad->low_latency_epoch[block];
+  const uint32_t epoch = last == ~0u ? 2 : last + 1;
   const uint64_t unit = uint64_t{block} * kBlockThreads + thread;
   const uint64_t first = unit * Unit<T>::kElements;
   const bool has = first < launch.count;
