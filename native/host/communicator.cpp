@@ -11,13 +11,17 @@ namespace {
 
 constexpr uint64_t kLargestPart = uint64_t{1} << 56;
 
+// Spinning looks at nothing but arrivals and the abort flag; a peer that left or died must be
+// noticed soon all the same.
+constexpr uint64_t kLongestSpin = 10'000'000;
+
+constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+constexpr uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
 // To a multiple of `unit`; sizes beyond any memory stay that and are refused by the system.
 constexpr uint64_t round_up(uint64_t bytes, uint64_t unit) {
-  const uint64_t bounded = bytes < kLargestPart ? bytes : kLargestPart;
-  return (bounded + unit - 1) / unit * unit;
+  return (smaller(bytes, kLargestPart) + unit - 1) / unit * unit;
 }
-
-constexpr uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 }  // namespace
 
@@ -25,12 +29,9 @@ Communicator::Communicator(const sar_options &options)
     : rank_(options.rank),
       geometry_{options.world_size, round_up(options.staging_bytes, kStagingParts * kPageBytes),
                 round_up(larger(options.arena_bytes, SAR_MIN_STAGING_BYTES), kPageBytes)},
-      spin_ns_(options.spin_ns),
+      spin_ns_(smaller(options.spin_ns, kLongestSpin)),
+      oversubscribed_(options.world_size > available_cores()),
       epoch_(options.first_epoch) {
-  // With more ranks than cores, whoever spins keeps the rank it waits for from running.
-  if (options.world_size > available_cores()) {
-    spin_ns_ = 0;
-  }
   const ProcessIdentity self = own_process();
   handle_.magic = kHandleMagic;
   handle_.layout_version = kLayoutVersion;

@@ -92,7 +92,8 @@ class Communicator {
   uint32_t still_missing(const Target &target, uint32_t missing) const;
   sar_status wait(const Target &target);
   sar_status wait_for(const Target &target, uint32_t missing);
-  bool spin(const Target &target, uint32_t &missing);
+  bool look_often(const Target &target, uint32_t &missing) const;
+  bool spin(const Target &target, uint32_t &missing) const;
   void sleep(const Target &target, uint32_t missing, uint64_t timeout_ns);
   // Looks for a reason why a wait for the missing ranks will never end.
   sar_status look_for_trouble(const Target &target, uint32_t missing, bool look_at_processes);
@@ -121,6 +122,7 @@ class Communicator {
   uint32_t rank_;
   Geometry geometry_;
   uint64_t spin_ns_;
+  bool oversubscribed_;  // more ranks than cores
   Handle handle_{};
   bool named_ = false;  // the segment's name may still be in the file system
   SegmentReference segments_[SAR_MAX_RANKS];

@@ -24,6 +24,9 @@ inline void cpu_relax() {
 #endif
 }
 
+// Lets another thread that is ready run on this core.
+void yield_core();
+
 // Cores that this process may use.
 uint32_t available_cores();
 

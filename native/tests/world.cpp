@@ -1,7 +1,6 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 #include "world.hpp"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -111,6 +110,15 @@ LastFailure last_failure() {
   LastFailure failure{sar_last_error(), {}};
   sar_last_failure(&failure.facts);
   return failure;
+}
+
+::testing::AssertionResult says(const std::string &message, const std::vector<std::string> &parts) {
+  for (const std::string &part : parts) {
+    if (message.find(part) == std::string::npos) {
+      return ::testing::AssertionFailure() << "'" << part << "' is not in: " << message;
+    }
+  }
+  return ::testing::AssertionSuccess();
 }
 
 std::vector<std::string> leftover_names(int process) {

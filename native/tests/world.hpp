@@ -4,6 +4,8 @@
 #ifndef SPARK_ALLREDUCE_TESTS_WORLD_HPP
 #define SPARK_ALLREDUCE_TESTS_WORLD_HPP
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -80,6 +82,9 @@ struct LastFailure {
   sar_failure facts;
 };
 LastFailure last_failure();
+
+// That the message contains all of these.
+::testing::AssertionResult says(const std::string &message, const std::vector<std::string> &parts);
 
 // Names of segments that the process (0: this one) has left in /dev/shm.
 std::vector<std::string> leftover_names(int process = 0);
