@@ -193,3 +193,48 @@ sar_status sar_broadcast(sar_comm *comm, const void *in, void *out, uint64_t cou
 sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns) {
   return run(comm, Call{SAR_COLLECTIVE_BARRIER, nullptr, nullptr, 0, SAR_FLOAT64}, timeout_ns);
 }
+
+sar_status sar_comm_expect_total(sar_comm *comm, uint64_t total) {
+  if (comm == nullptr) {
+    return null_argument("sar_comm_expect_total", "comm");
+  }
+  comm->communicator.expect_total(total);
+  return SAR_OK;
+}
+
+sar_status sar_comm_renumber(sar_comm *comm, const uint32_t *members) {
+  if (comm == nullptr || members == nullptr) {
+    return null_argument("sar_comm_renumber", comm == nullptr ? "comm" : "members");
+  }
+  return comm->communicator.renumber(members);
+}
+
+uint64_t sar_comm_sequence(const sar_comm *comm) {
+  return comm == nullptr ? 0 : comm->communicator.sequence();
+}
+
+sar_status sar_register(sar_comm *comm, const char *path, uint64_t offset, uint64_t bytes,
+                        int64_t timeout_ns, void **address) {
+  if (comm == nullptr || path == nullptr || address == nullptr) {
+    return null_argument("sar_register",
+                         comm == nullptr ? "comm" : (path == nullptr ? "path" : "address"));
+  }
+  const Call call{SAR_COLLECTIVE_REGISTER, nullptr, nullptr, bytes, SAR_FLOAT64};
+  return Collective(comm->communicator, call).register_file(path, offset, timeout_ns, address);
+}
+
+sar_status sar_deregister(sar_comm *comm, void *address, int64_t timeout_ns) {
+  if (comm == nullptr || address == nullptr) {
+    return null_argument("sar_deregister", comm == nullptr ? "comm" : "address");
+  }
+  const sar::Communicator &communicator = comm->communicator;
+  for (uint32_t number = 1; number < sar::kRegions; number++) {
+    if (communicator.region_bytes(number) != 0 &&
+        communicator.region_base(communicator.rank(), number) == address) {
+      // The ranks compare the number as they compare counts.
+      const Call call{SAR_COLLECTIVE_DEREGISTER, nullptr, nullptr, number, SAR_FLOAT64};
+      return Collective(comm->communicator, call).deregister(number, timeout_ns);
+    }
+  }
+  return refuse(SAR_INVALID_ARGUMENT, "deregister: nothing is registered at %p", address);
+}

@@ -30,6 +30,7 @@ bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
 Collective::Collective(Communicator &communicator, const Call &call)
     : comm_(communicator),
       call_(call),
+      total_(communicator.take_total(call.count)),
       rank_(communicator.rank()),
       ranks_(communicator.world_size()),
       element_bytes_(element_bytes(call.type)),
@@ -127,17 +128,25 @@ sar_status Collective::check_buffer(const char *name, const void *address, uint6
     return refuse(SAR_INVALID_ARGUMENT, "%s: the %s at %p is not aligned to %s", collective, name,
                   address, type_name(call_.type));
   }
-  const char *arena = comm_.arena();
-  const uint64_t arena_bytes = comm_.geometry().arena_bytes;
-  const uint64_t offset = start - reinterpret_cast<uintptr_t>(arena);
-  if (offset < arena_bytes && buffer.bytes <= arena_bytes - offset) {
-    buffer.registered = true;
-    buffer.offset = offset;
-  } else if (overlap(address, buffer.bytes, arena, arena_bytes)) {
-    return refuse(SAR_INVALID_ARGUMENT,
-                  "%s: the %s of %llu bytes crosses the border of the arena of %llu bytes",
-                  collective, name, static_cast<unsigned long long>(buffer.bytes),
-                  static_cast<unsigned long long>(arena_bytes));
+  for (uint32_t region = 0; region < comm_.regions_end(); region++) {
+    const uint64_t region_bytes = comm_.region_bytes(region);
+    if (region_bytes == 0) {
+      continue;
+    }
+    const char *base = comm_.region_base(rank_, region);
+    const uint64_t offset = start - reinterpret_cast<uintptr_t>(base);
+    if (offset < region_bytes && buffer.bytes <= region_bytes - offset) {
+      buffer.registered = true;
+      buffer.location = Location{region, offset};
+      return SAR_OK;
+    }
+    if (overlap(address, buffer.bytes, base, region_bytes)) {
+      return refuse(SAR_INVALID_ARGUMENT,
+                    "%s: the %s of %llu bytes crosses the border of the %s of %llu bytes",
+                    collective, name, static_cast<unsigned long long>(buffer.bytes),
+                    region == kArenaRegion ? "arena" : "registered memory",
+                    static_cast<unsigned long long>(region_bytes));
+    }
   }
   return SAR_OK;
 }
@@ -170,8 +179,9 @@ sar_status Collective::arrive(bool filled) {
                          (output_.registered ? kOutputRegistered : 0u) |
                          (filled ? kFilledEarly : 0u);
   const CallFields mine{call_.count,
-                        input_.offset,
-                        output_.offset,
+                        total_,
+                        input_.location.packed(),
+                        output_.location.packed(),
                         static_cast<uint32_t>(call_.collective),
                         static_cast<uint32_t>(call_.type),
                         static_cast<uint32_t>(call_.op),
@@ -214,6 +224,20 @@ sar_status Collective::compare_field(const char *name, uint32_t CallFields::*fie
   return SAR_OK;
 }
 
+sar_status Collective::compare_count(const char *name, uint64_t CallFields::*field) {
+  for (uint32_t rank = 1; rank < ranks_; rank++) {
+    const uint64_t first = fields_[0].*field;
+    const uint64_t second = fields_[rank].*field;
+    if (first != second) {
+      char numbers[2][24];
+      snprintf(numbers[0], sizeof numbers[0], "%llu", static_cast<unsigned long long>(first));
+      snprintf(numbers[1], sizeof numbers[1], "%llu", static_cast<unsigned long long>(second));
+      return mismatch(rank, name, numbers[0], numbers[1]);
+    }
+  }
+  return SAR_OK;
+}
+
 sar_status Collective::compare_fields() {
   // The collective first: the other fields of different collectives differ for no other reason.
   const struct {
@@ -231,24 +255,26 @@ sar_status Collective::compare_fields() {
       return status;
     }
   }
-  for (uint32_t rank = 1; rank < ranks_; rank++) {
-    if (fields_[rank].count != fields_[0].count) {
-      char numbers[2][24];
-      snprintf(numbers[0], sizeof numbers[0], "%llu",
-               static_cast<unsigned long long>(fields_[0].count));
-      snprintf(numbers[1], sizeof numbers[1], "%llu",
-               static_cast<unsigned long long>(fields_[rank].count));
-      return mismatch(rank, "count", numbers[0], numbers[1]);
-    }
+  if (const sar_status status = compare_count("count", &CallFields::count); status != SAR_OK) {
+    return status;
+  }
+  if (const sar_status status = compare_count("total count", &CallFields::total);
+      status != SAR_OK) {
+    return status;
   }
   return compare_field("epoch", &CallFields::epoch, nullptr);
 }
 
 // Peers could write anything into their call lines; an offset is used only if it stays inside.
 sar_status Collective::check_offsets() {
-  const uint64_t arena_bytes = comm_.geometry().arena_bytes;
-  const auto inside = [&](uint64_t offset, uint64_t bytes) {
-    return bytes <= arena_bytes && offset <= arena_bytes - bytes && offset % element_bytes_ == 0;
+  const auto inside = [&](uint64_t packed, uint64_t bytes) {
+    const Location location = Location::unpack(packed);
+    if (location.region >= kRegions) {
+      return false;
+    }
+    const uint64_t region_bytes = comm_.region_bytes(location.region);
+    return bytes <= region_bytes && location.offset <= region_bytes - bytes &&
+           location.offset % element_bytes_ == 0;
   };
   const uint64_t bytes = call_.count * element_bytes_;
   const uint64_t input_bytes =
@@ -257,15 +283,16 @@ sar_status Collective::check_offsets() {
       call_.collective == SAR_COLLECTIVE_ALL_GATHER ? bytes * ranks_ : bytes;
   for (uint32_t rank = 0; rank < ranks_; rank++) {
     const CallFields &theirs = fields_[rank];
-    const bool input_bad = (theirs.flags & kInputRegistered) != 0 && bytes != 0 &&
-                           !inside(theirs.input_offset, input_bytes);
+    const bool input_bad =
+        (theirs.flags & kInputRegistered) != 0 && bytes != 0 && !inside(theirs.input, input_bytes);
     const bool output_bad = (theirs.flags & kOutputRegistered) != 0 && bytes != 0 &&
-                            !inside(theirs.output_offset, output_bytes);
+                            !inside(theirs.output, output_bytes);
     if (input_bad || output_bad) {
       Failure cause = comm_.failure(SAR_SYSTEM_ERROR);
       cause.facts.culprit_rank = static_cast<int32_t>(rank);
       cause.message.append(
-          "rank %u announced an %s buffer that is not inside of its arena: its memory is damaged; "
+          "rank %u announced an %s buffer that is not inside of its registered memory: its memory "
+          "is damaged; "
           "nothing was written",
           rank, input_bad ? "input" : "output");
       return comm_.fail(cause);
@@ -302,15 +329,17 @@ bool Collective::all_say(uint32_t flags) const {
 }
 
 const char *Collective::input_of(uint32_t rank, uint64_t element) const {
+  const Location location = Location::unpack(fields_[rank].input);
   return rank == rank_ ? in(element)
-                       : comm_.segment(rank) + comm_.geometry().arena() +
-                             fields_[rank].input_offset + element * element_bytes_;
+                       : comm_.region_base(rank, location.region) + location.offset +
+                             element * element_bytes_;
 }
 
 char *Collective::output_of(uint32_t rank, uint64_t element) const {
+  const Location location = Location::unpack(fields_[rank].output);
   return rank == rank_ ? out(element)
-                       : comm_.segment(rank) + comm_.geometry().arena() +
-                             fields_[rank].output_offset + element * element_bytes_;
+                       : comm_.region_base(rank, location.region) + location.offset +
+                             element * element_bytes_;
 }
 
 char *Collective::push_slot(uint32_t owner, uint32_t source) const {

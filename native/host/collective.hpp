@@ -38,11 +38,15 @@ class Collective {
   // Checks the call, then takes part in it.
   sar_status run(int64_t timeout_ns);
 
+  // The same for a registration of call.count bytes, and for its end.
+  sar_status register_file(const char *path, uint64_t offset, int64_t timeout_ns, void **address);
+  sar_status deregister(uint32_t number, int64_t timeout_ns);
+
  private:
   // How a buffer takes part: where it is and whether peers can reach it.
   struct Buffer {
     uint64_t bytes = 0;
-    uint64_t offset = 0;
+    Location location{kArenaRegion, 0};
     bool registered = false;
   };
 
@@ -50,6 +54,10 @@ class Collective {
   sar_status check_buffer(const char *name, const void *address, uint64_t elements, Buffer &buffer);
   sar_status check_overlap();
   sar_status take_part();
+
+  sar_status begin_registration(int64_t timeout_ns);
+  sar_status map_region(Region &region, const char *path, uint64_t offset);
+  sar_status first_failure(uint32_t Announcement::*status) const;
 
   sar_status all_reduce();
   sar_status one_shot();
@@ -67,6 +75,7 @@ class Collective {
   sar_status compare_fields();
   sar_status compare_field(const char *name, uint32_t CallFields::*field,
                            const char *(*value_name)(uint32_t));
+  sar_status compare_count(const char *name, uint64_t CallFields::*field);
   sar_status check_offsets();
   sar_status mismatch(uint32_t rank, const char *name, const char *first, const char *second);
 
@@ -102,6 +111,7 @@ class Collective {
 
   Communicator &comm_;
   const Call call_;
+  const uint64_t total_;
   const uint32_t rank_;
   const uint32_t ranks_;
   const uint64_t element_bytes_;

@@ -32,6 +32,9 @@ Communicator::Communicator(const sar_options &options)
       spin_ns_(smaller(options.spin_ns, kLongestSpin)),
       oversubscribed_(options.world_size > available_cores()),
       epoch_(options.first_epoch) {
+  for (uint32_t rank = 0; rank < SAR_MAX_RANKS; rank++) {
+    member_[rank] = rank;
+  }
   const ProcessIdentity self = own_process();
   handle_.magic = kHandleMagic;
   handle_.layout_version = kLayoutVersion;
@@ -59,7 +62,7 @@ sar_status Communicator::create() {
 }
 
 Communicator::~Communicator() {
-  if (!segments_[rank_]) {
+  if (!segments_[member_[rank_]]) {
     return;
   }
   header(rank_).presence.store(kClosed, std::memory_order_seq_cst);
@@ -227,7 +230,7 @@ sar_status Communicator::attach() {
   begin(SAR_COLLECTIVE_NONE, INT64_MAX);
   const ProcessIdentity self{handle_.pid, handle_.start_time, handle_.pid_namespace};
   for (uint32_t peer = 0; peer < world_size(); peer++) {
-    const Handle &handle = peers_[peer];
+    const Handle &handle = this->peer(peer);
     if (has_ended(ProcessIdentity{handle.pid, handle.start_time, handle.pid_namespace}, self)) {
       return peer_has_died(peer, 1u << peer, 1u << peer);
     }
@@ -237,6 +240,33 @@ sar_status Communicator::attach() {
   }
   header(rank_).presence.store(kPresent, std::memory_order_seq_cst);
   state_.store(SAR_STATE_OPEN, std::memory_order_relaxed);
+  return SAR_OK;
+}
+
+sar_status Communicator::renumber(const uint32_t *members) {
+  if (is_aborted()) {
+    return remember_cause();
+  }
+  if (state_.load(std::memory_order_relaxed) != SAR_STATE_OPEN) {
+    return refuse(SAR_INVALID_ARGUMENT, "rank %u is not attached", rank_);
+  }
+  uint32_t seen = 0;
+  for (uint32_t rank = 0; rank < world_size(); rank++) {
+    if (members[rank] >= world_size() || (seen >> members[rank] & 1u) != 0) {
+      return refuse(SAR_INVALID_ARGUMENT,
+                    "the new order of ranks is no permutation: entry %u is %u", rank,
+                    members[rank]);
+    }
+    seen |= 1u << members[rank];
+  }
+  const uint32_t own = member_[rank_];
+  for (uint32_t rank = 0; rank < world_size(); rank++) {
+    member_[rank] = members[rank];
+    bases_[rank].store(segments_[members[rank]].base(), std::memory_order_release);
+    if (members[rank] == own) {
+      rank_ = rank;
+    }
+  }
   return SAR_OK;
 }
 

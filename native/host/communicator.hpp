@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "failure.hpp"
+#include "file_mapping.hpp"
 #include "layout.hpp"
 #include "segment.hpp"
 #include "system.hpp"
@@ -19,8 +20,9 @@ namespace sar {
 // The fields of a call line, read or to be written.
 struct CallFields {
   uint64_t count;
-  uint64_t input_offset;
-  uint64_t output_offset;
+  uint64_t total;
+  uint64_t input;  // packed Locations
+  uint64_t output;
   uint32_t collective;
   uint32_t type;
   uint32_t op;
@@ -28,6 +30,12 @@ struct CallFields {
   uint32_t root;
   uint32_t flags;
   uint32_t epoch;
+};
+
+// Memory that all ranks have registered together: where each rank's part is mapped here.
+struct Region {
+  uint64_t bytes = 0;  // 0: not in use
+  FileMapping mappings[SAR_MAX_RANKS];
 };
 
 class Communicator {
@@ -43,6 +51,7 @@ class Communicator {
   sar_status connect(const Handle *handles, int64_t timeout_ns);
   sar_status detach();
   sar_status attach();
+  sar_status renumber(const uint32_t *members);
   sar_status abort(int32_t culprit_rank, const char *message);
   sar_comm_state_code state() const;
 
@@ -55,6 +64,29 @@ class Communicator {
   // Where `rank`'s segment is mapped.
   char *segment(uint32_t rank) const { return bases_[rank].load(std::memory_order_relaxed); }
   char *arena() const { return segment(rank_) + geometry_.arena(); }
+
+  // Registered memory. Regions other than the arena are numbered from 1.
+  Region &region(uint32_t number) { return regions_[number - 1]; }
+  // One above the highest number in use: most calls look at the arena only.
+  uint32_t regions_end() const { return regions_end_; }
+  void update_regions_end() {
+    regions_end_ = kRegions;
+    while (regions_end_ > 1 && region_bytes(regions_end_ - 1) == 0) {
+      regions_end_--;
+    }
+  }
+  uint64_t region_bytes(uint32_t number) const {
+    return number == kArenaRegion ? geometry_.arena_bytes : regions_[number - 1].bytes;
+  }
+  // Where `rank`'s part of a region is mapped here.
+  char *region_base(uint32_t rank, uint32_t number) const {
+    return number == kArenaRegion ? segment(rank) + geometry_.arena()
+                                  : regions_[number - 1].mappings[member_[rank]].base();
+  }
+  uint32_t member(uint32_t rank) const { return member_[rank]; }
+  Announcement &announcement(uint32_t rank) const {
+    return signal_pad(rank).announcements[sequence_ % 2];
+  }
 
   // Refuses, unless collectives may be called.
   sar_status check_open(sar_collective collective) const;
@@ -72,6 +104,14 @@ class Communicator {
   uint32_t epoch() const { return epoch_; }
   uint64_t sequence() const { return sequence_; }
 
+  // The count of the whole call of which the next collective is a piece.
+  void expect_total(uint64_t total) { expected_total_ = total; }
+  uint64_t take_total(uint64_t count) {
+    const uint64_t total = expected_total_ == kNoTotal ? count : expected_total_;
+    expected_total_ = kNoTotal;
+    return total;
+  }
+
   // Numbers of the next rounds through the push and the pull halves (layout.hpp).
   uint64_t push_round = 0;
   uint64_t pull_round = 0;
@@ -82,6 +122,8 @@ class Communicator {
   sar_status fail(const Failure &failure);
 
  private:
+  static constexpr uint64_t kNoTotal = UINT64_MAX;
+
   // What a peer has to do before a wait ends.
   struct Target {
     enum Kind { kAttach, kCall, kStep } kind;
@@ -119,15 +161,22 @@ class Communicator {
   SignalPad &signal_pad(uint32_t rank) const { return signal_pad_of(segment(rank)); }
   uint32_t everybody() const { return (1u << world_size()) - 1u; }
 
+  // The peer's handle; those of the ranks that were connected, by member.
+  const Handle &peer(uint32_t rank) const { return peers_[member_[rank]]; }
+
   uint32_t rank_;
+  // member_[r]: the rank that rank r had when the communicator was connected.
+  uint32_t member_[SAR_MAX_RANKS];
   Geometry geometry_;
   uint64_t spin_ns_;
   bool oversubscribed_;  // more ranks than cores
   Handle handle_{};
-  bool named_ = false;  // the segment's name may still be in the file system
-  SegmentReference segments_[SAR_MAX_RANKS];
+  bool named_ = false;                        // the segment's name may still be in the file system
+  SegmentReference segments_[SAR_MAX_RANKS];  // by member, as the next
   Handle peers_[SAR_MAX_RANKS] = {};
-  // Null until mapped. Atomic, since sar_abort may run while connect fills them.
+  Region regions_[SAR_MAX_REGIONS];
+  uint32_t regions_end_ = 1;
+  // By rank. Null until mapped. Atomic, since sar_abort may run while connect fills them.
   std::atomic<char *> bases_[SAR_MAX_RANKS] = {};
   std::atomic<uint32_t> state_{SAR_STATE_OPENING};
   sar_statistics statistics_{};
@@ -140,6 +189,7 @@ class Communicator {
   uint32_t step_ = 0;
   uint64_t started_ = 0;
   uint64_t timeout_ns_ = 0;
+  uint64_t expected_total_ = kNoTotal;
   uint64_t wait_started_ = 0;
 };
 

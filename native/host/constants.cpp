@@ -25,7 +25,7 @@ namespace {
 #define SAR_CONSTANT(name) \
   { #name, static_cast < uint64_t>(name) }
 #define SAR_SIZE(type) \
-  { #type ".bytes", sizeof(type) }
+  { "sizeof(" #type ")", sizeof(type) }
 #define SAR_OFFSET(type, field) \
   { #type "." #field, offsetof(type, field) }
 
@@ -34,6 +34,7 @@ constexpr sar_constant kConstants[] = {
     SAR_CONSTANT(SAR_MAX_RANKS),
     SAR_CONSTANT(SAR_HANDLE_BYTES),
     SAR_CONSTANT(SAR_MESSAGE_BYTES),
+    SAR_CONSTANT(SAR_MAX_REGIONS),
     SAR_CONSTANT(SAR_MIN_STAGING_BYTES),
 
     SAR_CONSTANT(SAR_OK),
@@ -73,6 +74,8 @@ constexpr sar_constant kConstants[] = {
     SAR_CONSTANT(SAR_COLLECTIVE_REDUCE_SCATTER),
     SAR_CONSTANT(SAR_COLLECTIVE_ALL_GATHER),
     SAR_CONSTANT(SAR_COLLECTIVE_BROADCAST),
+    SAR_CONSTANT(SAR_COLLECTIVE_REGISTER),
+    SAR_CONSTANT(SAR_COLLECTIVE_DEREGISTER),
 
     SAR_CONSTANT(SAR_STATE_OPENING),
     SAR_CONSTANT(SAR_STATE_OPEN),

@@ -89,8 +89,9 @@ const char *schedule_name(uint32_t schedule) {
 }
 
 const char *collective_name(uint32_t collective) {
-  static constexpr const char *names[] = {"none",           "connect",    "barrier",  "all-reduce",
-                                          "reduce-scatter", "all-gather", "broadcast"};
+  static constexpr const char *names[] = {"none",       "connect",        "barrier",
+                                          "all-reduce", "reduce-scatter", "all-gather",
+                                          "broadcast",  "register",       "deregister"};
   return name_of(names, collective);
 }
 

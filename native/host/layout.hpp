@@ -9,7 +9,8 @@
 //      0 +--------------------------------------------------------------------------+
 //        | Header       who owns this, who has attached, doorbell, cause of an abort |
 //   4096 +--------------------------------------------------------------------------+
-//        | SignalPad    written by the owner only: two call lines, one step line     |
+//        | SignalPad    written by the owner only: two call lines, a step line, two   |
+//        |              announcements of registrations                               |
 //   8192 +--------------------------------------------------------------------------+  -+
 //        | push half 0  one slot per source rank, written by that rank               |   |
 //        +--------------------------------------------------------------------------+   | staging,
@@ -114,20 +115,41 @@ enum CallFlags : uint32_t {
   kFilledEarly = 4        // this rank's part of the first staging round is already written
 };
 
+// A place in a rank's registered memory, in 64 bits: which region, and the bytes from its start.
+// Region 0 is the arena; the others are what the ranks have registered, numbered alike on all
+// ranks.
+struct Location {
+  static constexpr uint32_t kRegionShift = 56;
+
+  uint32_t region;
+  uint64_t offset;
+
+  constexpr uint64_t packed() const { return uint64_t{region} << kRegionShift | offset; }
+  static constexpr Location unpack(uint64_t packed) {
+    return {static_cast<uint32_t>(packed >> kRegionShift),
+            packed & ((uint64_t{1} << kRegionShift) - 1)};
+  }
+};
+
+inline constexpr uint32_t kArenaRegion = 0;
+inline constexpr uint32_t kRegions = 1 + SAR_MAX_REGIONS;
+static_assert(kRegions <= 1u << (64 - Location::kRegionShift));
+
 // What the owner is about to do. The fields are written before `sequence`, which says that they are
 // there, and read after it.
 struct alignas(kLineBytes) CallLine {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> count;
-  std::atomic<uint64_t> input_offset;  // into the owner's arena
+  std::atomic<uint64_t> total;         // of the whole call, of which this may be a piece
+  std::atomic<uint64_t> input_offset;  // where in the owner's registered memory, see Location
   std::atomic<uint64_t> output_offset;
   std::atomic<uint32_t> collective;
-  std::atomic<uint32_t> type;
-  std::atomic<uint32_t> op;
-  std::atomic<uint32_t> schedule;
-  std::atomic<uint32_t> root;
   std::atomic<uint32_t> flags;
   std::atomic<uint32_t> epoch;  // the owner's last step, which must be everybody's
+  std::atomic<uint16_t> type;
+  std::atomic<uint16_t> op;
+  std::atomic<uint16_t> schedule;
+  std::atomic<uint16_t> root;
 };
 
 // The later barriers of a collective: the epoch only grows, and wraps.
@@ -135,9 +157,25 @@ struct alignas(kLineBytes) StepLine {
   std::atomic<uint32_t> epoch;
 };
 
+inline constexpr uint32_t kPathBytes = 1024;
+
+// What the owner has to say in a registration: which memory, and whether it could map the others'.
+// Registration number s (counted with the collectives) uses announcement s mod 2, as the call lines
+// do.
+struct alignas(kLineBytes) Announcement {
+  uint32_t opened_status;  // sar_status; read after the arrival
+  uint32_t mapped_status;  // sar_status; read after the step behind it
+  uint64_t device;
+  uint64_t inode;
+  uint64_t offset;
+  char path[kPathBytes];            // ends with a zero byte
+  char message[SAR_MESSAGE_BYTES];  // why a status is not SAR_OK
+};
+
 struct SignalPad {
   CallLine calls[2];
   StepLine step;
+  Announcement announcements[2];
 };
 
 inline constexpr uint32_t kNameBytes = 168;
@@ -174,6 +212,7 @@ inline constexpr uint64_t kAbortOffset = 320;
 inline constexpr uint64_t kAbortMessageOffset = kAbortOffset + 48;
 inline constexpr uint64_t kSignalPadOffset = kHeaderOffset + kPageBytes;
 inline constexpr uint64_t kStepLineOffset = 2 * kLineBytes;
+inline constexpr uint64_t kAnnouncementsOffset = 3 * kLineBytes;
 inline constexpr uint64_t kStagingOffset = kSignalPadOffset + kPageBytes;
 inline constexpr uint32_t kStagingParts = 4;
 
@@ -202,19 +241,27 @@ static_assert(offsetof(AbortRecord, sequence) == 32);
 static_assert(offsetof(AbortRecord, message) == kAbortMessageOffset - kAbortOffset);
 static_assert(sizeof(Header) == 896 && sizeof(Header) <= kPageBytes);
 static_assert(offsetof(CallLine, count) == 8);
-static_assert(offsetof(CallLine, input_offset) == 16);
-static_assert(offsetof(CallLine, output_offset) == 24);
-static_assert(offsetof(CallLine, collective) == 32);
-static_assert(offsetof(CallLine, type) == 36);
-static_assert(offsetof(CallLine, op) == 40);
-static_assert(offsetof(CallLine, schedule) == 44);
-static_assert(offsetof(CallLine, root) == 48);
-static_assert(offsetof(CallLine, flags) == 52);
-static_assert(offsetof(CallLine, epoch) == 56);
+static_assert(offsetof(CallLine, total) == 16);
+static_assert(offsetof(CallLine, input_offset) == 24);
+static_assert(offsetof(CallLine, output_offset) == 32);
+static_assert(offsetof(CallLine, collective) == 40);
+static_assert(offsetof(CallLine, flags) == 44);
+static_assert(offsetof(CallLine, epoch) == 48);
+static_assert(offsetof(CallLine, type) == 52);
+static_assert(offsetof(CallLine, op) == 54);
+static_assert(offsetof(CallLine, schedule) == 56);
+static_assert(offsetof(CallLine, root) == 58);
 static_assert(sizeof(CallLine) == kLineBytes);
 static_assert(sizeof(StepLine) == kLineBytes);
 static_assert(offsetof(SignalPad, step) == kStepLineOffset);
-static_assert(sizeof(SignalPad) == 3 * kLineBytes && sizeof(SignalPad) <= kPageBytes);
+static_assert(offsetof(Announcement, device) == 8);
+static_assert(offsetof(Announcement, inode) == 16);
+static_assert(offsetof(Announcement, offset) == 24);
+static_assert(offsetof(Announcement, path) == 32);
+static_assert(offsetof(Announcement, message) == 32 + kPathBytes);
+static_assert(sizeof(Announcement) == 1600);
+static_assert(offsetof(SignalPad, announcements) == kAnnouncementsOffset);
+static_assert(sizeof(SignalPad) <= kPageBytes);
 static_assert(offsetof(Handle, arena_bytes) == 64);
 static_assert(offsetof(Handle, segment_bytes) == 80);
 static_assert(offsetof(Handle, name) == 88);

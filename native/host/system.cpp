@@ -173,8 +173,12 @@ int file_facts(int fd, const char *path, FileFacts &facts) {
   if (statx(fd >= 0 ? fd : AT_FDCWD, fd >= 0 ? "" : path, flags, STATX_BASIC_STATS, &found) != 0) {
     return errno;
   }
-  facts =
-      FileFacts{S_ISREG(found.stx_mode), found.stx_uid, found.stx_mode & 07777u, found.stx_size};
+  facts = FileFacts{S_ISREG(found.stx_mode),
+                    found.stx_uid,
+                    found.stx_mode & 07777u,
+                    found.stx_size,
+                    uint64_t{found.stx_dev_major} << 32 | found.stx_dev_minor,
+                    found.stx_ino};
   return 0;
 }
 

@@ -74,6 +74,8 @@ struct FileFacts {
   uint32_t owner;
   uint32_t permissions;
   uint64_t bytes;
+  uint64_t device;
+  uint64_t inode;
 };
 
 // Of an open file, or (if `fd` is negative) of a path that is not followed if it is a symbolic

@@ -47,13 +47,14 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
   constexpr auto relaxed = std::memory_order_relaxed;
   CallLine &line = signal_pad(rank_).calls[sequence_ % 2];
   line.count.store(mine.count, relaxed);
-  line.input_offset.store(mine.input_offset, relaxed);
-  line.output_offset.store(mine.output_offset, relaxed);
+  line.total.store(mine.total, relaxed);
+  line.input_offset.store(mine.input, relaxed);
+  line.output_offset.store(mine.output, relaxed);
   line.collective.store(mine.collective, relaxed);
-  line.type.store(mine.type, relaxed);
-  line.op.store(mine.op, relaxed);
-  line.schedule.store(mine.schedule, relaxed);
-  line.root.store(mine.root, relaxed);
+  line.type.store(static_cast<uint16_t>(mine.type), relaxed);
+  line.op.store(static_cast<uint16_t>(mine.op), relaxed);
+  line.schedule.store(static_cast<uint16_t>(mine.schedule), relaxed);
+  line.root.store(static_cast<uint16_t>(mine.root), relaxed);
   line.flags.store(mine.flags, relaxed);
   line.epoch.store(mine.epoch, relaxed);
   line.sequence.store(sequence_, std::memory_order_seq_cst);
@@ -64,11 +65,12 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
   for (uint32_t peer = 0; peer < world_size(); peer++) {
     // Read once: what is checked is what is used.
     const CallLine &theirs = signal_pad(peer).calls[sequence_ % 2];
-    all[peer] = CallFields{theirs.count.load(relaxed),         theirs.input_offset.load(relaxed),
-                           theirs.output_offset.load(relaxed), theirs.collective.load(relaxed),
-                           theirs.type.load(relaxed),          theirs.op.load(relaxed),
-                           theirs.schedule.load(relaxed),      theirs.root.load(relaxed),
-                           theirs.flags.load(relaxed),         theirs.epoch.load(relaxed)};
+    all[peer] = CallFields{theirs.count.load(relaxed),        theirs.total.load(relaxed),
+                           theirs.input_offset.load(relaxed), theirs.output_offset.load(relaxed),
+                           theirs.collective.load(relaxed),   theirs.type.load(relaxed),
+                           theirs.op.load(relaxed),           theirs.schedule.load(relaxed),
+                           theirs.root.load(relaxed),         theirs.flags.load(relaxed),
+                           theirs.epoch.load(relaxed)};
   }
   return SAR_OK;
 }
@@ -225,7 +227,7 @@ sar_status Communicator::look_for_trouble(const Target &target, uint32_t missing
         !has_arrived(target, peer)) {
       return peer_has_left(peer, missing);
     }
-    const Handle &handle = peers_[peer];
+    const Handle &handle = this->peer(peer);
     if (look_at_processes &&
         has_ended(ProcessIdentity{handle.pid, handle.start_time, handle.pid_namespace}, self) &&
         !has_arrived(target, peer)) {
@@ -270,7 +272,7 @@ sar_status Communicator::peer_has_died(uint32_t peer, uint32_t missing, uint32_t
   cause.message.append("the process of ").append_ranks(dead).append(" has ended");
   name_collective(cause, cause.message);
   cause.message.append(" (process %d): was it killed, or out of memory? see that executor's log",
-                       peers_[peer].pid);
+                       this->peer(peer).pid);
   return fail(cause);
 }
 

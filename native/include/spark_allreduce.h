@@ -16,16 +16,17 @@
  *   sar_comm_detach / sar_comm_attach   between two stages that use the same communicator
  *   sar_comm_destroy  releases everything of this rank
  *
- * Thread safety: a communicator is used by one thread at a time. The two exceptions are sar_abort and
- * sar_comm_state, which any thread may call at any time before sar_comm_destroy begins.
+ * Thread safety: a communicator is used by one thread at a time. The two exceptions are sar_abort
+ * and sar_comm_state, which any thread may call at any time before sar_comm_destroy begins.
  *
- * Errors: every function that can fail returns a sar_status. The text and the details of the calling
- * thread's last failure are read with sar_last_error and sar_last_failure. No C++ exception leaves.
+ * Errors: every function that can fail returns a sar_status. The text and the details of the
+ * calling thread's last failure are read with sar_last_error and sar_last_failure. No C++ exception
+ * leaves.
  *
  * Every function that waits takes a time-out in nanoseconds (above zero) and ends by arrival, by
- * abort, by the loss of a peer, or at the deadline. A collective that fails for any reason other than
- * SAR_INVALID_ARGUMENT or SAR_UNSUPPORTED aborts the communicator on all ranks: each later call
- * returns the first cause.
+ * abort, by the loss of a peer, or at the deadline. A collective that fails for any reason other
+ * than SAR_INVALID_ARGUMENT or SAR_UNSUPPORTED aborts the communicator on all ranks: each later
+ * call returns the first cause.
  */
 #ifndef SPARK_ALLREDUCE_H
 #define SPARK_ALLREDUCE_H
@@ -45,6 +46,8 @@ extern "C" {
 #define SAR_MAX_RANKS 16u
 #define SAR_HANDLE_BYTES 256u
 #define SAR_MESSAGE_BYTES 512u
+/* How many registrations outside of the arena a communicator can hold. */
+#define SAR_MAX_REGIONS 64u
 /* Smallest arena and staging area; both are rounded up to whole pages. */
 #define SAR_MIN_STAGING_BYTES 65536u
 
@@ -72,8 +75,8 @@ typedef enum sar_data_type {
 /*
  * Numerics, for every backend and schedule: ranks are combined in the order 0, 1, ..., N-1; in
  * float32 for float16 and bfloat16, otherwise in the type itself; rounded once, to nearest even.
- * Integer sums and products wrap; AVERAGE divides the sum by N (integers: towards zero). MIN and MAX
- * propagate NaN and order -0 before +0. A NaN result is always the type's canonical quiet NaN.
+ * Integer sums and products wrap; AVERAGE divides the sum by N (integers: towards zero). MIN and
+ * MAX propagate NaN and order -0 before +0. A NaN result is always the type's canonical quiet NaN.
  */
 typedef enum sar_reduce_op {
   SAR_SUM = 0,
@@ -100,7 +103,9 @@ typedef enum sar_collective {
   SAR_COLLECTIVE_ALL_REDUCE = 3,
   SAR_COLLECTIVE_REDUCE_SCATTER = 4,
   SAR_COLLECTIVE_ALL_GATHER = 5,
-  SAR_COLLECTIVE_BROADCAST = 6
+  SAR_COLLECTIVE_BROADCAST = 6,
+  SAR_COLLECTIVE_REGISTER = 7,
+  SAR_COLLECTIVE_DEREGISTER = 8
 } sar_collective;
 
 typedef enum sar_comm_state_code {
@@ -113,15 +118,15 @@ typedef enum sar_comm_state_code {
 typedef struct sar_comm sar_comm;
 
 typedef struct sar_options {
-  uint32_t struct_bytes;   /* sizeof(sar_options) */
-  uint32_t rank;           /* 0 <= rank < world_size */
-  uint32_t world_size;     /* 1 <= world_size <= SAR_MAX_RANKS */
-  uint32_t first_epoch;    /* where epochs begin; 0 but in tests of the wrap */
-  uint64_t session_high;   /* the session's 128-bit identity, the same on all ranks; */
-  uint64_t session_low;    /*   a segment of another session is never mapped */
-  uint64_t arena_bytes;    /* this rank's symmetric arena; the same on all ranks */
-  uint64_t staging_bytes;  /* this rank's staging buffers, at least SAR_MIN_STAGING_BYTES; ditto */
-  uint64_t spin_ns;        /* how long a wait spins before it sleeps in the kernel */
+  uint32_t struct_bytes;  /* sizeof(sar_options) */
+  uint32_t rank;          /* 0 <= rank < world_size */
+  uint32_t world_size;    /* 1 <= world_size <= SAR_MAX_RANKS */
+  uint32_t first_epoch;   /* where epochs begin; 0 but in tests of the wrap */
+  uint64_t session_high;  /* the session's 128-bit identity, the same on all ranks; */
+  uint64_t session_low;   /*   a segment of another session is never mapped */
+  uint64_t arena_bytes;   /* this rank's symmetric arena; the same on all ranks */
+  uint64_t staging_bytes; /* this rank's staging buffers, at least SAR_MIN_STAGING_BYTES; ditto */
+  uint64_t spin_ns;       /* how long a wait spins before it sleeps in the kernel */
 } sar_options;
 
 /* What is known about the calling thread's last failure, so that Java can name executors. */
@@ -135,17 +140,17 @@ typedef struct sar_failure {
   uint32_t dead_ranks;    /* bit r: rank r's process has ended */
   uint32_t step;          /* which of the collective's waits, from 1 */
   uint32_t reserved;
-  uint64_t waited_ns;     /* how long the failing wait had lasted */
+  uint64_t waited_ns; /* how long the failing wait had lasted */
 } sar_failure;
 
 /* Counters since sar_comm_create; they only grow. */
 typedef struct sar_statistics {
-  uint64_t collectives;      /* collectives that succeeded */
-  uint64_t bytes;            /* sum of their buffer sizes: count x element size, as passed */
-  uint64_t wait_ns;          /* time spent waiting for peers */
-  uint64_t total_ns;         /* time spent in collectives, waits included */
-  uint64_t unregistered;     /* collectives that fell back to staging, since a buffer of some rank
-                                was not registered */
+  uint64_t collectives;  /* collectives that succeeded */
+  uint64_t bytes;        /* sum of their buffer sizes: count x element size, as passed */
+  uint64_t wait_ns;      /* time spent waiting for peers */
+  uint64_t total_ns;     /* time spent in collectives, waits included */
+  uint64_t unregistered; /* collectives that fell back to staging, since a buffer of some rank
+                            was not registered */
 } sar_statistics;
 
 typedef struct sar_constant {
@@ -170,8 +175,8 @@ SAR_API void sar_last_failure(sar_failure *failure);
 
 /*
  * Removes what dead processes of this user left behind on this host (segments whose process was
- * killed before all peers had mapped them). Only what provably belongs to a dead process of the same
- * user and the same PID namespace is touched. `removed` may be NULL.
+ * killed before all peers had mapped them). Only what provably belongs to a dead process of the
+ * same user and the same PID namespace is touched. `removed` may be NULL.
  */
 SAR_API sar_status sar_sweep(uint32_t *removed);
 
@@ -183,15 +188,15 @@ SAR_API sar_status sar_comm_handle(const sar_comm *comm, void *handle);
 
 /*
  * Collective. `handles` holds world_size x SAR_HANDLE_BYTES bytes, in rank order. Handles come from
- * other processes: everything read from them and from what they name is checked before use. When this
- * returns SAR_OK, all ranks have mapped all others and no name is left in the file system.
+ * other processes: everything read from them and from what they name is checked before use. When
+ * this returns SAR_OK, all ranks have mapped all others and no name is left in the file system.
  */
 SAR_API sar_status sar_comm_connect(sar_comm *comm, const void *handles, int64_t timeout_ns);
 
 /*
- * This rank's arena: page aligned, zeroed at creation, valid until sar_comm_destroy. Buffers inside of
- * it count as registered: peers reach them without a further exchange. How it is cut into buffers is
- * the caller's business; ranks need not use the same offsets.
+ * This rank's arena: page aligned, zeroed at creation, valid until sar_comm_destroy. Buffers inside
+ * of it count as registered: peers reach them without a further exchange. How it is cut into
+ * buffers is the caller's business; ranks need not use the same offsets.
  */
 SAR_API sar_status sar_comm_arena(const sar_comm *comm, void **base, uint64_t *bytes);
 
@@ -213,6 +218,17 @@ SAR_API sar_status sar_comm_detach(sar_comm *comm);
 SAR_API sar_status sar_comm_attach(sar_comm *comm);
 
 /*
+ * Renumbers the ranks: rank r is from now on whoever was rank members[r] at sar_comm_connect. Data
+ * decides which rank a process is, and it may find itself in another process in the next stage. All
+ * ranks pass the same world_size entries, a permutation, between sar_comm_attach and their first
+ * collective after it.
+ */
+SAR_API sar_status sar_comm_renumber(sar_comm *comm, const uint32_t *members);
+
+/* How many collectives have begun; equal on all ranks between two collectives. */
+SAR_API uint64_t sar_comm_sequence(const sar_comm *comm);
+
+/*
  * Raises the abort flag on all ranks with `message` as the cause (cut to SAR_MESSAGE_BYTES - 1).
  * The first cause wins. Never blocks; any thread; also from a rank that is inside of a collective.
  */
@@ -223,10 +239,10 @@ SAR_API void sar_comm_destroy(sar_comm *comm);
 
 /*
  * Collectives. Buffers may be any memory of this process that is aligned to its element type; those
- * inside of the arena are faster. `count` is in elements and must be equal on all ranks, as must type,
- * operation, schedule and root: a difference is found before anything is written (SAR_MISMATCH on all
- * ranks). count 0 is allowed, and then buffers may be NULL. Input and output must be equal or
- * disjoint, except where a collective says otherwise.
+ * inside of the arena are faster. `count` is in elements and must be equal on all ranks, as must
+ * type, operation, schedule and root: a difference is found before anything is written
+ * (SAR_MISMATCH on all ranks). count 0 is allowed, and then buffers may be NULL. Input and output
+ * must be equal or disjoint, except where a collective says otherwise.
  */
 
 /* out[i] = op over ranks of in[i], for count elements; in == out is allowed. */
@@ -235,8 +251,8 @@ SAR_API sar_status sar_all_reduce(sar_comm *comm, const void *in, void *out, uin
                                   int64_t timeout_ns);
 
 /*
- * `in` has world_size x count elements; out[i] = op over ranks of in[rank x count + i]. In place means
- * out == in + rank x count.
+ * `in` has world_size x count elements; out[i] = op over ranks of in[rank x count + i]. In place
+ * means out == in + rank x count.
  */
 SAR_API sar_status sar_reduce_scatter(sar_comm *comm, const void *in, void *out, uint64_t count,
                                       sar_data_type type, sar_reduce_op op, int64_t timeout_ns);
@@ -251,6 +267,28 @@ SAR_API sar_status sar_all_gather(sar_comm *comm, const void *in, void *out, uin
 /* out[i] = in[i] of rank root, bit for bit; `in` is read on the root only. */
 SAR_API sar_status sar_broadcast(sar_comm *comm, const void *in, void *out, uint64_t count,
                                  sar_data_type type, uint32_t root, int64_t timeout_ns);
+
+/*
+ * Says that the next collective is one piece of a call for `total` elements. Ranks compare it as
+ * they compare counts: two different calls that were cut into equal pieces are found at their first
+ * piece. It holds for one collective; without it, a collective's total is its count.
+ */
+SAR_API sar_status sar_comm_expect_total(sar_comm *comm, uint64_t total);
+
+/*
+ * Collective. Registers memory outside of the arena: `bytes` bytes, from `offset` on (a multiple of
+ * the page size), of the regular file `path`, which this user owns and which can be mapped for
+ * reading and writing, such as a segment of another program in /dev/shm. Each rank names its own
+ * file; `bytes` must be equal on all ranks. *address is where this rank has it mapped; buffers
+ * inside of it count as registered until sar_deregister or sar_comm_destroy. At most
+ * SAR_MAX_REGIONS at a time. If one rank cannot map its own or another's file, all ranks get
+ * SAR_SYSTEM_ERROR with its reason, nothing is registered, and the communicator lives on.
+ */
+SAR_API sar_status sar_register(sar_comm *comm, const char *path, uint64_t offset, uint64_t bytes,
+                                int64_t timeout_ns, void **address);
+
+/* Collective. Unmaps what the ranks registered together at `address` (each passes its own). */
+SAR_API sar_status sar_deregister(sar_comm *comm, void *address, int64_t timeout_ns);
 
 /* Returns when all ranks have called it. */
 SAR_API sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns);

@@ -260,9 +260,9 @@ TEST(Constants, AreWhatTheHeaderSays) {
   EXPECT_EQ(value("SAR_ABI_VERSION"), SAR_ABI_VERSION);
   EXPECT_EQ(value("SAR_UNSUPPORTED"), 8u);
   EXPECT_EQ(value("SAR_LOAD_REDUCE_STORE"), 5u);
-  EXPECT_EQ(value("sar_options.bytes"), sizeof(sar_options));
+  EXPECT_EQ(value("sizeof(sar_options)"), sizeof(sar_options));
   EXPECT_EQ(value("sar_options.spin_ns"), offsetof(sar_options, spin_ns));
-  EXPECT_EQ(value("sar_failure.bytes"), sizeof(sar_failure));
+  EXPECT_EQ(value("sizeof(sar_failure)"), sizeof(sar_failure));
   EXPECT_EQ(value("sar_failure.waited_ns"), offsetof(sar_failure, waited_ns));
   EXPECT_EQ(value("sar_statistics.unregistered"), offsetof(sar_statistics, unregistered));
   EXPECT_TRUE(says(sar_build_info(), {"spark-allreduce", "host"}));

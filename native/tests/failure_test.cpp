@@ -3,6 +3,8 @@
 // Everything that can go wrong in a connected communicator, and what the caller is told.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "cases.hpp"
 #include "segments.hpp"
 #include "world.hpp"
@@ -103,9 +105,14 @@ INSTANTIATE_TEST_SUITE_P(Fields, Mismatch,
 
 TEST(TimeOut, NamesTheMissingRanksToAll) {
   const World world(4);
+  const CallLine &rank_2 = signal_pad_of(segment_of(world, 2)).calls[1];
   on_threads(2, [&](uint32_t i) {
     const uint32_t rank = 2 * i;
-    ASSERT_EQ(sar_barrier(world.comm(rank), 30 * kMillisecond), SAR_TIMEOUT);
+    while (rank == 0 && rank_2.sequence != 1) {
+      std::this_thread::yield();  // rank 0, whose deadline it is, comes last
+    }
+    ASSERT_EQ(sar_barrier(world.comm(rank), rank == 0 ? 30 * kMillisecond : kPatience),
+              SAR_TIMEOUT);
     const LastFailure failure = last_failure();
     EXPECT_TRUE(says(failure.message, {"ranks 1, 3", "barrier number 1"}));
     EXPECT_EQ(failure.facts.missing_ranks, 0b1010u);
@@ -315,6 +322,7 @@ class HostileCallLine : public ::testing::Test {
     const World world(2);
     CallLine &line = signal_pad_of(segment_of(world, 1)).calls[1];
     line.count = 100;
+    line.total = 100;
     line.input_offset = input_offset;
     line.output_offset = output_offset;
     line.collective = collective;
@@ -338,8 +346,9 @@ class HostileCallLine : public ::testing::Test {
 TEST_F(HostileCallLine, WithOffsetsOutsideOfTheArenaIsRefused) {
   constexpr uint64_t arena_bytes = 1 << 20;
   EXPECT_EQ(reduce_against(0, 4096), SAR_TIMEOUT) << "a proper line, then nothing more";
-  for (const uint64_t offset : {arena_bytes, arena_bytes - 396, UINT64_MAX - 400, UINT64_MAX,
-                                uint64_t{1} << 63, uint64_t{2}}) {
+  for (const uint64_t offset :
+       {arena_bytes, arena_bytes - 396, UINT64_MAX - 400, UINT64_MAX, uint64_t{1} << 63,
+        uint64_t{2}, Location{1, 0}.packed(), Location{64, 0}.packed()}) {
     EXPECT_EQ(reduce_against(offset, 0), SAR_SYSTEM_ERROR) << offset;
     EXPECT_TRUE(says(last_failure().message, {"rank 1 announced an input"}));
     EXPECT_EQ(last_failure().facts.culprit_rank, 1);

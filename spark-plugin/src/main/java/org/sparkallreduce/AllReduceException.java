@@ -88,7 +88,8 @@ public abstract sealed class AllReduceException extends RuntimeException {
   }
 
   /**
-   * On the driver: the function of a rank threw. The cause is what it threw, where that survived.
+   * On the driver: the function of a rank threw. The message has the class, message and stack trace
+   * of what it threw, as text; Spark's own account of the job's failure is suppressed in it.
    */
   public static final class RankFailed extends AllReduceException {
     private static final long serialVersionUID = 1L;

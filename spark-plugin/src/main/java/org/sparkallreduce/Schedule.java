@@ -2,21 +2,31 @@
 package org.sparkallreduce;
 
 /**
- * How an all-reduce moves its bytes; the result has the same bits under each. The order of the
- * constants is that of {@code sar_schedule} in the C header. What each one does is drawn in
- * docs/protocol.md.
+ * How an all-reduce moves its bytes; the result has the same bits under each. The codes are those
+ * of {@code sar_schedule} in the C header. What each one does is drawn in docs/protocol.md.
  */
 public enum Schedule {
   /** The backend chooses by world size, bytes, and whether the buffers are registered. */
-  AUTO,
+  AUTO(0),
   /** Each rank loads every peer's input and stores its own output. */
-  ONE_SHOT,
+  ONE_SHOT(1),
   /** Each rank reduces its slice into staging; then all load the slices of the others. */
-  TWO_SHOT_READ,
+  TWO_SHOT_READ(2),
   /** Slices are stored into the peers' staging buffers, reduced there, and copied to the output. */
-  STAGED_WRITE,
+  STAGED_WRITE(3),
   /** As staged write, but the reduced slices are stored straight into the peers' outputs. */
-  DIRECT_WRITE,
+  DIRECT_WRITE(4),
   /** Each rank loads its slice from every peer's input and stores it into every peer's output. */
-  LOAD_REDUCE_STORE
+  LOAD_REDUCE_STORE(5);
+
+  private final int code;
+
+  Schedule(int code) {
+    this.code = code;
+  }
+
+  /** How native code names it. */
+  public int code() {
+    return code;
+  }
 }

@@ -24,6 +24,9 @@ import scala.Tuple2;
  * @param arenaBytes size of each rank's symmetric arena
  * @param stagingBytes size of each rank's staging buffers
  * @param spin how long a waiting rank spins before it sleeps in the kernel
+ * @param leaseIdle how long an executor keeps a communicator for the next stage
+ * @param leaseMemory how many bytes such communicators may have on an executor
+ * @param nudgedExchange whether the exchange wakes Spark's allGather
  * @param slotsTimeout how long a submission waits for enough free slots
  * @param nativeDirectory where the native library is unpacked, if not in the temporary folder
  */
@@ -33,6 +36,9 @@ public record Settings(
     long arenaBytes,
     long stagingBytes,
     Duration spin,
+    Duration leaseIdle,
+    long leaseMemory,
+    boolean nudgedExchange,
     Duration slotsTimeout,
     Optional<String> nativeDirectory) {
 
@@ -86,8 +92,9 @@ public record Settings(
       new Setting<>(
           PREFIX + "slots.timeout",
           "duration",
-          "30s",
-          "How long a job waits for as many free task slots as it has ranks before it fails.",
+          "120s",
+          "How long a job waits for as many free task slots as it has ranks before it fails. An"
+              + " application's first job waits so for the start of its executors.",
           text -> duration(text, Duration.ofSeconds(1)));
 
   static final Setting<Optional<String>> NATIVE_DIRECTORY =
@@ -99,9 +106,47 @@ public record Settings(
               + " library; it must allow execution. Empty: the JVM's temporary folder.",
           text -> text.isEmpty() ? Optional.empty() : Optional.of(text));
 
+  static final Setting<Boolean> NUDGED_EXCHANGE =
+      new Setting<>(
+          PREFIX + "exchange.nudged",
+          "boolean",
+          "true",
+          "Whether the exchange wakes Spark's allGather when its answer may be there, which takes"
+              + " milliseconds. false: plain allGather, which takes a second and knows no deadline"
+              + " but spark.barrier.sync.timeout.",
+          Settings::bool);
+
+  static final Setting<Duration> LEASE_IDLE =
+      new Setting<>(
+          PREFIX + "lease.idle",
+          "duration",
+          "60s",
+          "How long an executor keeps the communicator of a finished stage for the next stage of"
+              + " the same layout. 0s: it is closed with its stage.",
+          text -> duration(text, Duration.ZERO));
+
+  static final Setting<Long> LEASE_MEMORY =
+      new Setting<>(
+          PREFIX + "lease.memory",
+          "size",
+          "1g",
+          "How much shared memory the communicators that an executor keeps for later stages may"
+              + " have; beyond that, the oldest are closed.",
+          text -> size(text, 0));
+
   /** Every setting, in the order of the documentation. */
   public static final List<Setting<?>> ALL =
-      List.of(TIMEOUT, SCHEDULE, ARENA_SIZE, STAGING_SIZE, SPIN, SLOTS_TIMEOUT, NATIVE_DIRECTORY);
+      List.of(
+          TIMEOUT,
+          SCHEDULE,
+          ARENA_SIZE,
+          STAGING_SIZE,
+          SPIN,
+          LEASE_IDLE,
+          LEASE_MEMORY,
+          NUDGED_EXCHANGE,
+          SLOTS_TIMEOUT,
+          NATIVE_DIRECTORY);
 
   /**
    * Reads the settings.
@@ -127,6 +172,9 @@ public record Settings(
         ARENA_SIZE.in(conf),
         STAGING_SIZE.in(conf),
         SPIN.in(conf),
+        LEASE_IDLE.in(conf),
+        LEASE_MEMORY.in(conf),
+        NUDGED_EXCHANGE.in(conf),
         SLOTS_TIMEOUT.in(conf),
         NATIVE_DIRECTORY.in(conf));
   }
@@ -139,6 +187,14 @@ public record Settings(
       throw new IllegalArgumentException("it must be at least " + least.toMillis() + "ms");
     }
     return value;
+  }
+
+  private static boolean bool(String text) {
+    return switch (text) {
+      case "true" -> true;
+      case "false" -> false;
+      default -> throw new IllegalArgumentException("it must be true or false");
+    };
   }
 
   private static long size(String text, long least) {

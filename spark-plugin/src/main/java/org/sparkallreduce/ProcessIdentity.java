@@ -1,0 +1,52 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/**
+ * Which process this is, in a way that no later process can repeat: process ids are reused, start
+ * times are not.
+ *
+ * @param pid process id in its PID namespace
+ * @param startTime clock ticks from the start of the system to that of the process
+ * @param pidNamespace the inode of the PID namespace in which {@code pid} means something
+ */
+public record ProcessIdentity(long pid, long startTime, long pidNamespace) {
+
+  /** This process. */
+  public static ProcessIdentity current() {
+    long pid = ProcessHandle.current().pid();
+    return new ProcessIdentity(pid, startTime(pid), namespace("pid"));
+  }
+
+  /** The inode of one of this process's namespaces: "pid", "ipc"... */
+  public static long namespace(String kind) {
+    try {
+      String link = Files.readSymbolicLink(Path.of("/proc/self/ns", kind)).toString();
+      return Long.parseLong(link.substring(link.indexOf('[') + 1, link.indexOf(']')));
+    } catch (IOException e) {
+      throw new UncheckedIOException("Cannot read the " + kind + " namespace of this process", e);
+    }
+  }
+
+  /** True only if that process provably no longer runs: same namespace, and gone or another one. */
+  public boolean isDead() {
+    return pidNamespace == namespace("pid") && startTime(pid) != startTime;
+  }
+
+  /** 0 if there is no such process. */
+  private static long startTime(long pid) {
+    try {
+      String stat = Files.readString(Path.of("/proc", Long.toString(pid), "stat"));
+      // The command's name stands in parentheses and may hold anything, spaces and parentheses too.
+      String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ", -1);
+      return Long.parseLong(fields[19]);
+    } catch (IOException e) {
+      // There is no such process, or it ended between opening and reading.
+      return 0;
+    }
+  }
+}

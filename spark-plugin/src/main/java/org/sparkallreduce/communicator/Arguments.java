@@ -1,0 +1,60 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.communicator;
+
+import java.lang.foreign.MemorySegment;
+import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.DataType;
+
+/** The checks of what a collective is called with, before native code sees it. */
+final class Arguments {
+  private Arguments() {}
+
+  static void requireSameType(RegisteredBuffer in, RegisteredBuffer out) {
+    if (in.type() != out.type()) {
+      throw new AllReduceException.Usage(
+          "The input has elements of type %s, the output of type %s. Use one type."
+              .formatted(in.type(), out.type()));
+    }
+  }
+
+  /** Native code would write to it all the same. */
+  static void requireWritable(MemorySegment out) {
+    if (out.isReadOnly()) {
+      throw new AllReduceException.Usage("The output is a read-only memory segment.");
+    }
+  }
+
+  static long count(MemorySegment segment, DataType type) {
+    if (segment.byteSize() % type.bytes() != 0) {
+      throw new AllReduceException.Usage(
+          "A segment of %d bytes does not hold whole elements of type %s (%d bytes each)."
+              .formatted(segment.byteSize(), type, type.bytes()));
+    }
+    return segment.byteSize() / type.bytes();
+  }
+
+  static void requireCount(long count, DataType type) {
+    if (count < 0 || count > Long.MAX_VALUE / 2 / type.bytes()) {
+      throw new AllReduceException.Usage(
+          "A buffer cannot have %d elements of type %s.".formatted(count, type));
+    }
+  }
+
+  static long requireSameCount(long in, long out) {
+    if (in != out) {
+      throw new AllReduceException.Usage(
+          "The input has %d elements, the output %d. They must be equal.".formatted(in, out));
+    }
+    return in;
+  }
+
+  /** The count of one slice, where one side has a slice for each rank and the other has one. */
+  static long requireSlices(String wholeName, long whole, String sliceName, long slice, int ranks) {
+    if (slice > Long.MAX_VALUE / ranks || whole != slice * ranks) {
+      throw new AllReduceException.Usage(
+          "The %s has %d elements and the %s %d; with %d ranks, the %s needs %d times as many."
+              .formatted(wholeName, whole, sliceName, slice, ranks, wholeName, ranks));
+    }
+    return slice;
+  }
+}

@@ -1,0 +1,557 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.communicator;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.DataType;
+import org.sparkallreduce.ReduceOp;
+import org.sparkallreduce.Schedule;
+import org.sparkallreduce.Settings;
+import org.sparkallreduce.exchange.Exchange;
+import org.sparkallreduce.exchange.Hello;
+import org.sparkallreduce.ffm.NativeCommunicator;
+import org.sparkallreduce.ffm.NativeLibrary;
+import org.sparkallreduce.ffm.Statistics;
+import org.sparkallreduce.ffm.Status;
+
+/**
+ * One rank's place among the ranks of a session, and the collectives that they call together.
+ *
+ * <p><b>Calling.</b> All ranks make the same calls in the same order, with equal counts, types,
+ * operations, schedules and roots. If they do not, all get {@link AllReduceException.Mismatch}
+ * before anything is written. The result has the same bits on every rank, in every run, under every
+ * schedule ({@link ReduceOp}).
+ *
+ * <p><b>Buffers.</b> {@link RegisteredBuffer}s, from {@link #allocate}, are reached by the peers
+ * directly. Arrays and other memory segments are copied in and out. Input and output are the same
+ * memory or do not overlap.
+ *
+ * <p><b>Threads.</b> One thread at a time; {@link #abort} may be called by any thread at any time.
+ *
+ * <p><b>Failure.</b> Every wait ends by arrival, by abort, when a peer's process ends, or at the
+ * deadline ({@code spark.allreduce.timeout}). After any failure but {@link
+ * AllReduceException.Usage} the communicator is aborted on all ranks: every later call throws the
+ * first cause.
+ *
+ * <p><b>Ownership.</b> It owns its shared memory until {@link #close}. The communicator of a stage
+ * is closed with the stage.
+ */
+public final class Communicator implements AutoCloseable {
+  /** Where buffers begin: a multiple of the cache line, and of what streaming stores like. */
+  private static final long BUFFER_ALIGNMENT = 256;
+
+  private final NativeLibrary library;
+  private final Settings settings;
+  private final Member member;
+  private final NativeCommunicator comm;
+  private final List<Hello> ranks;
+  private final int rank;
+  private final long timeoutNanos;
+  private final Arena scope = Arena.ofShared();
+  private final MemorySegment arena;
+  private final HeapCopies copies;
+  private final Map<Long, Arena> registrations = new HashMap<>();
+  private final AtomicBoolean busy = new AtomicBoolean();
+  private final Object endLock = new Object();
+  private long allocated;
+  private volatile boolean closed;
+
+  /**
+   * Opens this rank's part and connects it with the others'. Collective: it makes one exchange.
+   *
+   * @throws AllReduceException.Setup if the ranks cannot work together
+   * @throws AllReduceException.Resource if there is not enough shared memory
+   */
+  public static Communicator open(
+      NativeLibrary library, Settings settings, RankIdentity identity, Exchange exchange) {
+    try (var none = new Leases(settings)) {
+      return open(library, settings, identity, exchange, Optional.empty(), none);
+    }
+  }
+
+  /**
+   * As {@link #open(NativeLibrary, Settings, RankIdentity, Exchange)}, or goes on with what {@code
+   * leases} keeps under {@code lease}, if all ranks have it.
+   */
+  public static Communicator open(
+      NativeLibrary library,
+      Settings settings,
+      RankIdentity identity,
+      Exchange exchange,
+      Optional<UUID> lease,
+      Leases leases) {
+    Opening.Opened opened = new Opening(library, settings, identity, exchange).open(lease, leases);
+    return new Communicator(library, settings, identity.rank(), opened);
+  }
+
+  private Communicator(NativeLibrary library, Settings settings, int rank, Opening.Opened opened) {
+    this.library = library;
+    this.settings = settings;
+    this.rank = rank;
+    this.member = opened.member();
+    this.comm = member.comm();
+    this.ranks = opened.ranks();
+    this.timeoutNanos = settings.timeout().toNanos();
+    MemorySegment all = comm.arena(scope);
+    this.arena = all.asSlice(0, settings.arenaBytes());
+    this.copies = new HeapCopies(all.asSlice(settings.arenaBytes(), settings.stagingBytes()));
+  }
+
+  /** This rank's number, from 0. */
+  public int rank() {
+    return rank;
+  }
+
+  /** How many ranks there are. */
+  public int size() {
+    return ranks.size();
+  }
+
+  /**
+   * Cuts a buffer from the arena, zeroed. It lives as long as the communicator. Not collective:
+   * ranks need not allocate alike.
+   *
+   * @throws AllReduceException.Usage if the arena has no room for it
+   */
+  public RegisteredBuffer allocate(DataType type, long count) {
+    requireOpen();
+    Arguments.requireCount(count, type);
+    long bytes = count * type.bytes();
+    long offset = (allocated + BUFFER_ALIGNMENT - 1) / BUFFER_ALIGNMENT * BUFFER_ALIGNMENT;
+    if (offset > arena.byteSize() - bytes) {
+      throw new AllReduceException.Usage(
+          "A buffer of %d bytes does not fit: %d of the arena's %d bytes are in use on rank %d. Allocate"
+                  .formatted(bytes, allocated, arena.byteSize(), rank)
+              + " once, before the loop, or raise spark.allreduce.arena.size.");
+    }
+    MemorySegment segment = arena.asSlice(offset, bytes);
+    segment.fill((byte) 0);
+    allocated = offset + bytes;
+    return new RegisteredBuffer(this, segment, type);
+  }
+
+  /**
+   * Registers memory that this library did not allocate: {@code count} elements from byte {@code
+   * offset} on, a multiple of the page size, of a regular file of this user, such as another
+   * program's segment in /dev/shm. Collective: each rank names its own file, and all the same count
+   * and type. It takes microseconds: the ranks tell each other through shared memory.
+   *
+   * @return the file's memory, mapped; valid until {@link #deregister} or {@link #close}
+   * @throws AllReduceException.Resource on all ranks, if one cannot map its own or another's file
+   */
+  public RegisteredBuffer register(Path file, long offset, long count, DataType type) {
+    Arguments.requireCount(count, type);
+    long bytes = count * type.bytes();
+    begin();
+    try (Arena call = Arena.ofConfined()) {
+      MemorySegment address = call.allocate(ValueLayout.ADDRESS);
+      check(comm.register(file.toString(), offset, bytes, timeoutNanos, address));
+      MemorySegment mapped = address.get(ValueLayout.ADDRESS, 0);
+      Arena registration = Arena.ofShared();
+      registrations.put(mapped.address(), registration);
+      return new RegisteredBuffer(this, mapped.reinterpret(bytes, registration, null), type);
+    } finally {
+      leave();
+    }
+  }
+
+  /** Ends what {@link #register} began, on all ranks. Collective. */
+  public void deregister(RegisteredBuffer buffer) {
+    requireOwn(buffer);
+    begin();
+    try {
+      Arena registration = registrations.remove(buffer.segment().address());
+      if (registration == null) {
+        throw new AllReduceException.Usage(
+            "Only a buffer that register returned can be deregistered, and only once.");
+      }
+      check(comm.deregister(buffer.segment(), timeoutNanos));
+      registration.close();
+    } finally {
+      leave();
+    }
+  }
+
+  /** Reduces {@code buffer} over all ranks, in place. */
+  public void allReduce(RegisteredBuffer buffer, ReduceOp op) {
+    allReduce(buffer, buffer, op);
+  }
+
+  /** Reduces {@code in} over all ranks into {@code out}. */
+  public void allReduce(RegisteredBuffer in, RegisteredBuffer out, ReduceOp op) {
+    allReduce(in, out, op, settings.schedule());
+  }
+
+  /**
+   * As {@link #allReduce(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, under a given schedule.
+   */
+  public void allReduce(RegisteredBuffer in, RegisteredBuffer out, ReduceOp op, Schedule schedule) {
+    requireOwn(in);
+    requireOwn(out);
+    Arguments.requireSameType(in, out);
+    allReduce(in.segment(), out.segment(), in.type(), op, schedule);
+  }
+
+  /** Reduces {@code values} over all ranks, in place. */
+  public void allReduce(double[] values, ReduceOp op) {
+    allReduce(values, values, op);
+  }
+
+  /** Reduces {@code in} over all ranks into {@code out}. */
+  public void allReduce(double[] in, double[] out, ReduceOp op) {
+    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64, op);
+  }
+
+  /** Reduces {@code values} over all ranks, in place. */
+  public void allReduce(float[] values, ReduceOp op) {
+    allReduce(values, values, op);
+  }
+
+  /** Reduces {@code in} over all ranks into {@code out}. */
+  public void allReduce(float[] in, float[] out, ReduceOp op) {
+    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32, op);
+  }
+
+  /** Reduces {@code values} over all ranks, in place. */
+  public void allReduce(int[] values, ReduceOp op) {
+    allReduce(values, values, op);
+  }
+
+  /** Reduces {@code in} over all ranks into {@code out}. */
+  public void allReduce(int[] in, int[] out, ReduceOp op) {
+    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32, op);
+  }
+
+  /** Reduces {@code values} over all ranks, in place. */
+  public void allReduce(long[] values, ReduceOp op) {
+    allReduce(values, values, op);
+  }
+
+  /** Reduces {@code in} over all ranks into {@code out}. */
+  public void allReduce(long[] in, long[] out, ReduceOp op) {
+    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64, op);
+  }
+
+  /** Reduces elements of {@code type} in {@code in} over all ranks into {@code out}. */
+  public void allReduce(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
+    allReduce(in, out, type, op, settings.schedule());
+  }
+
+  private void allReduce(
+      MemorySegment in, MemorySegment out, DataType type, ReduceOp op, Schedule schedule) {
+    Arguments.requireWritable(out);
+    long count = Arguments.requireSameCount(Arguments.count(in, type), Arguments.count(out, type));
+    begin();
+    try {
+      if (in.isNative() && out.isNative()) {
+        check(comm.allReduce(in, out, count, count, type, op, schedule, timeoutNanos));
+      } else {
+        copies.run(
+            in,
+            1,
+            out,
+            1,
+            count,
+            type,
+            (from, to, n) ->
+                check(comm.allReduce(from, to, n, count, type, op, schedule, timeoutNanos)));
+      }
+    } finally {
+      leave();
+    }
+  }
+
+  /**
+   * Reduces {@code in}, one slice for each rank, and leaves this rank's slice of the result in
+   * {@code out}. In place means that {@code out} is this rank's slice of {@code in}.
+   */
+  public void reduceScatter(RegisteredBuffer in, RegisteredBuffer out, ReduceOp op) {
+    requireOwn(in);
+    requireOwn(out);
+    Arguments.requireSameType(in, out);
+    reduceScatter(in.segment(), out.segment(), in.type(), op);
+  }
+
+  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
+  public void reduceScatter(double[] in, double[] out, ReduceOp op) {
+    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64, op);
+  }
+
+  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
+  public void reduceScatter(float[] in, float[] out, ReduceOp op) {
+    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32, op);
+  }
+
+  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
+  public void reduceScatter(int[] in, int[] out, ReduceOp op) {
+    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32, op);
+  }
+
+  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
+  public void reduceScatter(long[] in, long[] out, ReduceOp op) {
+    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64, op);
+  }
+
+  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, on any memory. */
+  public void reduceScatter(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
+    Arguments.requireWritable(out);
+    long count =
+        Arguments.requireSlices(
+            "input", Arguments.count(in, type), "output", Arguments.count(out, type), size());
+    begin();
+    try {
+      if (in.isNative() && out.isNative()) {
+        check(comm.reduceScatter(in, out, count, count, type, op, timeoutNanos));
+      } else {
+        copies.run(
+            in,
+            size(),
+            out,
+            1,
+            count,
+            type,
+            (from, to, n) -> check(comm.reduceScatter(from, to, n, count, type, op, timeoutNanos)));
+      }
+    } finally {
+      leave();
+    }
+  }
+
+  /**
+   * Brings the inputs of all ranks, in rank order, to {@code out} on all ranks. In place means that
+   * {@code in} is this rank's slice of {@code out}.
+   */
+  public void allGather(RegisteredBuffer in, RegisteredBuffer out) {
+    requireOwn(in);
+    requireOwn(out);
+    Arguments.requireSameType(in, out);
+    allGather(in.segment(), out.segment(), in.type());
+  }
+
+  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
+  public void allGather(double[] in, double[] out) {
+    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64);
+  }
+
+  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
+  public void allGather(float[] in, float[] out) {
+    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32);
+  }
+
+  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
+  public void allGather(int[] in, int[] out) {
+    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32);
+  }
+
+  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
+  public void allGather(long[] in, long[] out) {
+    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64);
+  }
+
+  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, on any memory. */
+  public void allGather(MemorySegment in, MemorySegment out, DataType type) {
+    Arguments.requireWritable(out);
+    long count =
+        Arguments.requireSlices(
+            "output", Arguments.count(out, type), "input", Arguments.count(in, type), size());
+    begin();
+    try {
+      if (in.isNative() && out.isNative()) {
+        check(comm.allGather(in, out, count, count, type, timeoutNanos));
+      } else {
+        copies.run(
+            in,
+            1,
+            out,
+            size(),
+            count,
+            type,
+            (from, to, n) -> check(comm.allGather(from, to, n, count, type, timeoutNanos)));
+      }
+    } finally {
+      leave();
+    }
+  }
+
+  /** Brings {@code buffer} of rank {@code root} to all ranks. */
+  public void broadcast(RegisteredBuffer buffer, int root) {
+    requireOwn(buffer);
+    broadcast(buffer.segment(), buffer.type(), root);
+  }
+
+  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
+  public void broadcast(double[] values, int root) {
+    broadcast(MemorySegment.ofArray(values), DataType.FLOAT64, root);
+  }
+
+  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
+  public void broadcast(float[] values, int root) {
+    broadcast(MemorySegment.ofArray(values), DataType.FLOAT32, root);
+  }
+
+  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
+  public void broadcast(int[] values, int root) {
+    broadcast(MemorySegment.ofArray(values), DataType.INT32, root);
+  }
+
+  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
+  public void broadcast(long[] values, int root) {
+    broadcast(MemorySegment.ofArray(values), DataType.INT64, root);
+  }
+
+  /** As {@link #broadcast(RegisteredBuffer, int)}, on any memory. */
+  public void broadcast(MemorySegment values, DataType type, int root) {
+    Arguments.requireWritable(values);
+    if (root < 0 || root >= size()) {
+      throw new AllReduceException.Usage(
+          "Root %d is none of the ranks 0 to %d.".formatted(root, size() - 1));
+    }
+    long count = Arguments.count(values, type);
+    begin();
+    try {
+      if (values.isNative()) {
+        check(comm.broadcast(values, values, count, count, type, root, timeoutNanos));
+      } else {
+        copies.run(
+            values,
+            rank == root ? 1 : 0,
+            values,
+            1,
+            count,
+            type,
+            (from, to, n) -> check(comm.broadcast(from, to, n, count, type, root, timeoutNanos)));
+      }
+    } finally {
+      leave();
+    }
+  }
+
+  /** Returns when all ranks have called it. Microseconds, unlike the barrier of Spark's context. */
+  public void barrier() {
+    begin();
+    try {
+      check(comm.barrier(timeoutNanos));
+    } finally {
+      leave();
+    }
+  }
+
+  /** What this rank has done so far. */
+  public Statistics statistics() {
+    requireOpen();
+    return comm.statistics();
+  }
+
+  /**
+   * Aborts the communicator on all ranks: whoever waits in a collective, or calls one, gets {@link
+   * AllReduceException.Aborted} with {@code cause}. The first cause wins. Never blocks; any thread;
+   * does nothing once it is closed.
+   */
+  public void abort(String cause) {
+    synchronized (endLock) {
+      // What was kept for another stage must not be aborted by this one.
+      if (!closed) {
+        comm.abort(rank, cause);
+      }
+    }
+  }
+
+  /**
+   * Gives all memory back; a peer that still waits for this rank gets {@link
+   * AllReduceException.PeerLost}. Idempotent. Does not wait for the peers.
+   */
+  @Override
+  public void close() {
+    if (end()) {
+      member.close();
+    }
+  }
+
+  /**
+   * Closes this communicator, but keeps its native part for the next stage under this lease. Not if
+   * foreign memory is still registered: all ranks would have to meet once more to let go of it, so
+   * they let go of all.
+   */
+  public void closeInto(Leases leases, UUID lease) {
+    boolean foreign = !registrations.isEmpty();
+    if (end()) {
+      if (!foreign && comm.detach() == Status.OK) {
+        leases.put(lease, member);
+      } else {
+        member.close();
+      }
+    }
+  }
+
+  /** From here on every use is refused. False if that was so before. */
+  private boolean end() {
+    if (!busy.compareAndSet(false, true)) {
+      throw new AllReduceException.Usage(
+          "The communicator of rank %d is in use by another thread: end its collective first, with"
+                  .formatted(rank)
+              + " abort if need be, and close it then.");
+    }
+    try {
+      synchronized (endLock) {
+        if (closed) {
+          return false;
+        }
+        closed = true;
+      }
+      registrations.values().forEach(Arena::close);
+      scope.close();
+      return true;
+    } finally {
+      leave();
+    }
+  }
+
+  private void begin() {
+    if (!busy.compareAndSet(false, true)) {
+      throw new AllReduceException.Usage(
+          "Two threads use the communicator of rank %d at once. Let one thread call its collectives."
+              .formatted(rank));
+    }
+    if (closed) {
+      leave();
+      requireOpen();
+    }
+  }
+
+  private void leave() {
+    busy.set(false);
+  }
+
+  private void check(Status status) {
+    if (status != Status.OK) {
+      throw Failures.translate(library.lastFailure(), rank, ranks);
+    }
+  }
+
+  private void requireOpen() {
+    if (closed) {
+      throw new AllReduceException.Usage(
+          "The communicator of rank %d is closed: it lives as long as its stage. Use it, and its"
+                  .formatted(rank)
+              + " buffers, only inside of the function that got it.");
+    }
+  }
+
+  private void requireOwn(RegisteredBuffer buffer) {
+    if (buffer.owner() != this) {
+      throw new AllReduceException.Usage(
+          "The buffer was allocated from another communicator. Allocate it from the one that rank %d"
+                  .formatted(rank)
+              + " calls the collective on.");
+    }
+  }
+}

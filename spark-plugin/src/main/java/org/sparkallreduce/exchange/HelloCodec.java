@@ -1,0 +1,173 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.exchange;
+
+import com.esotericsoftware.kryo.Kryo;
+import com.esotericsoftware.kryo.KryoException;
+import com.esotericsoftware.kryo.Serializer;
+import com.esotericsoftware.kryo.io.Input;
+import com.esotericsoftware.kryo.io.Output;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import java.util.Optional;
+import java.util.UUID;
+import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.ProcessIdentity;
+import org.sparkallreduce.Schedule;
+
+/**
+ * Turns a {@link Hello} into the text that allGather carries, and back. Kryo with this one class
+ * registered, no references, every length bounded before anything is allocated: a message can
+ * neither name a class nor make us allocate. Not thread safe.
+ */
+public final class HelloCodec {
+  static final int MAX_MESSAGE_BYTES = 4096;
+  static final int MAX_TEXT_BYTES = 256;
+  static final int MAX_HANDLE_BYTES = 1024;
+
+  private final Kryo kryo = new Kryo();
+
+  public HelloCodec() {
+    kryo.setRegistrationRequired(true);
+    kryo.setReferences(false);
+    kryo.register(Hello.class, new HelloSerializer());
+  }
+
+  public String encode(Hello hello) {
+    var output = new Output(MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
+    kryo.writeClassAndObject(output, hello);
+    return Base64.getEncoder().encodeToString(output.toBytes());
+  }
+
+  /**
+   * Reads one message.
+   *
+   * @param rank whose message it is, for the error
+   * @throws AllReduceException.Setup if it does not decode to a Hello of this protocol
+   */
+  public Hello decode(int rank, String message) {
+    try {
+      if (message.length() > MAX_MESSAGE_BYTES * 4 / 3 + 4) {
+        throw new KryoException("it is %d characters long".formatted(message.length()));
+      }
+      var input = new Input(Base64.getDecoder().decode(message));
+      if (!(kryo.readClassAndObject(input) instanceof Hello hello)) {
+        throw new KryoException("it holds nothing");
+      }
+      if (input.position() != input.limit()) {
+        throw new KryoException("bytes follow its end");
+      }
+      return hello;
+    } catch (RuntimeException e) {
+      throw new AllReduceException.Setup(
+          "The exchange message of rank %d does not decode (%s). Use one build of spark-allreduce"
+                  .formatted(rank, e.getMessage())
+              + " on all executors, and call nothing else on the barrier context before the"
+              + " communicator is open.",
+          e);
+    }
+  }
+
+  private static final class HelloSerializer extends Serializer<Hello> {
+    @Override
+    public void write(Kryo kryo, Output output, Hello hello) {
+      output.writeInt(hello.protocol());
+      output.writeInt(hello.rank());
+      output.writeInt(hello.worldSize());
+      output.writeLong(hello.session().getMostSignificantBits());
+      output.writeLong(hello.session().getLeastSignificantBits());
+      writeText(output, hello.executorId());
+      writeText(output, hello.host());
+      writeText(output, hello.hostIdentity().bootId());
+      output.writeLong(hello.hostIdentity().ipcNamespace());
+      output.writeLong(hello.hostIdentity().sharedMemoryDevice());
+      output.writeLong(hello.process().pid());
+      output.writeLong(hello.process().startTime());
+      output.writeLong(hello.process().pidNamespace());
+      writeText(output, hello.device().orElse(""));
+      writeText(output, hello.backend());
+      output.writeLong(hello.arenaBytes());
+      output.writeLong(hello.stagingBytes());
+      output.writeInt(hello.schedule().code());
+      output.writeBoolean(hello.held().isPresent());
+      hello
+          .held()
+          .ifPresent(
+              held -> {
+                output.writeLong(held.opened().getMostSignificantBits());
+                output.writeLong(held.opened().getLeastSignificantBits());
+                output.writeInt(held.member());
+                output.writeLong(held.sequence());
+              });
+      var handle = new byte[hello.handle().remaining()];
+      hello.handle().duplicate().get(handle);
+      writeBytes(output, handle, MAX_HANDLE_BYTES);
+    }
+
+    @Override
+    public Hello read(Kryo kryo, Input input, Class<Hello> type) {
+      int protocol = input.readInt();
+      if (protocol != Hello.PROTOCOL) {
+        throw new KryoException(
+            "it is of protocol %d, ours is %d".formatted(protocol, Hello.PROTOCOL));
+      }
+      return new Hello(
+          protocol,
+          input.readInt(),
+          input.readInt(),
+          new UUID(input.readLong(), input.readLong()),
+          readText(input),
+          readText(input),
+          new HostIdentity(readText(input), input.readLong(), input.readLong()),
+          new ProcessIdentity(input.readLong(), input.readLong(), input.readLong()),
+          Optional.of(readText(input)).filter(device -> !device.isEmpty()),
+          readText(input),
+          input.readLong(),
+          input.readLong(),
+          schedule(input.readInt()),
+          held(input),
+          ByteBuffer.wrap(readBytes(input, MAX_HANDLE_BYTES)).asReadOnlyBuffer());
+    }
+
+    private static Optional<Held> held(Input input) {
+      if (!input.readBoolean()) {
+        return Optional.empty();
+      }
+      UUID opened = new UUID(input.readLong(), input.readLong());
+      return Optional.of(new Held(opened, input.readInt(), input.readLong()));
+    }
+
+    private static Schedule schedule(int code) {
+      for (Schedule schedule : Schedule.values()) {
+        if (schedule.code() == code) {
+          return schedule;
+        }
+      }
+      throw new KryoException("it names an unknown schedule, " + code);
+    }
+
+    private static void writeText(Output output, String text) {
+      writeBytes(output, text.getBytes(StandardCharsets.UTF_8), MAX_TEXT_BYTES);
+    }
+
+    private static String readText(Input input) {
+      return new String(readBytes(input, MAX_TEXT_BYTES), StandardCharsets.UTF_8);
+    }
+
+    private static void writeBytes(Output output, byte[] bytes, int most) {
+      if (bytes.length > most) {
+        throw new KryoException("%d bytes do not fit, %d do".formatted(bytes.length, most));
+      }
+      output.writeInt(bytes.length);
+      output.writeBytes(bytes);
+    }
+
+    private static byte[] readBytes(Input input, int most) {
+      int length = input.readInt();
+      if (length < 0 || length > most) {
+        throw new KryoException("a field claims %d bytes, %d are allowed".formatted(length, most));
+      }
+      return input.readBytes(length);
+    }
+  }
+}

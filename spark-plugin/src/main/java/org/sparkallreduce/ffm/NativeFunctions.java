@@ -1,0 +1,123 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.ffm;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.SymbolLookup;
+import java.lang.invoke.MethodHandle;
+import org.jspecify.annotations.Nullable;
+
+/** One method handle for each function of {@code spark_allreduce.h}. */
+record NativeFunctions(
+    MethodHandle abiVersion,
+    MethodHandle buildInfo,
+    MethodHandle constants,
+    MethodHandle lastError,
+    MethodHandle lastFailure,
+    MethodHandle sweep,
+    MethodHandle commCreate,
+    MethodHandle commHandle,
+    MethodHandle commConnect,
+    MethodHandle commArena,
+    MethodHandle commState,
+    MethodHandle commStatistics,
+    MethodHandle commDetach,
+    MethodHandle commAttach,
+    MethodHandle commRenumber,
+    MethodHandle commSequence,
+    MethodHandle commExpectTotal,
+    MethodHandle commDestroy,
+    MethodHandle abort,
+    MethodHandle allReduce,
+    MethodHandle reduceScatter,
+    MethodHandle allGather,
+    MethodHandle broadcast,
+    MethodHandle register,
+    MethodHandle deregister,
+    MethodHandle barrier) {
+
+  /**
+   * Looks all functions up.
+   *
+   * @throws IllegalArgumentException if the library lacks a function; the message names it
+   */
+  static NativeFunctions bind(SymbolLookup library) {
+    var binder = new Binder(library, Linker.nativeLinker());
+    return new NativeFunctions(
+        binder.function("sar_abi_version", JAVA_INT),
+        binder.function("sar_build_info", ADDRESS),
+        binder.function("sar_constants", ADDRESS, ADDRESS),
+        binder.function("sar_last_error", ADDRESS),
+        binder.function("sar_last_failure", null, ADDRESS),
+        binder.function("sar_sweep", JAVA_INT, ADDRESS),
+        binder.function("sar_comm_create", JAVA_INT, ADDRESS, ADDRESS),
+        binder.function("sar_comm_handle", JAVA_INT, ADDRESS, ADDRESS),
+        binder.function("sar_comm_connect", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG),
+        binder.function("sar_comm_arena", JAVA_INT, ADDRESS, ADDRESS, ADDRESS),
+        binder.function("sar_comm_state", JAVA_INT, ADDRESS),
+        binder.function("sar_comm_statistics", JAVA_INT, ADDRESS, ADDRESS),
+        binder.function("sar_comm_detach", JAVA_INT, ADDRESS),
+        binder.function("sar_comm_attach", JAVA_INT, ADDRESS),
+        binder.function("sar_comm_renumber", JAVA_INT, ADDRESS, ADDRESS),
+        binder.function("sar_comm_sequence", JAVA_LONG, ADDRESS),
+        binder.function("sar_comm_expect_total", JAVA_INT, ADDRESS, JAVA_LONG),
+        binder.function("sar_comm_destroy", null, ADDRESS),
+        binder.function("sar_abort", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS),
+        binder.function(
+            "sar_all_reduce",
+            JAVA_INT,
+            ADDRESS,
+            ADDRESS,
+            ADDRESS,
+            JAVA_LONG,
+            JAVA_INT,
+            JAVA_INT,
+            JAVA_INT,
+            JAVA_LONG),
+        binder.function(
+            "sar_reduce_scatter",
+            JAVA_INT,
+            ADDRESS,
+            ADDRESS,
+            ADDRESS,
+            JAVA_LONG,
+            JAVA_INT,
+            JAVA_INT,
+            JAVA_LONG),
+        binder.function(
+            "sar_all_gather", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_LONG),
+        binder.function(
+            "sar_broadcast",
+            JAVA_INT,
+            ADDRESS,
+            ADDRESS,
+            ADDRESS,
+            JAVA_LONG,
+            JAVA_INT,
+            JAVA_INT,
+            JAVA_LONG),
+        binder.function(
+            "sar_register", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, JAVA_LONG, ADDRESS),
+        binder.function("sar_deregister", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG),
+        binder.function("sar_barrier", JAVA_INT, ADDRESS, JAVA_LONG));
+  }
+
+  private record Binder(SymbolLookup library, Linker linker) {
+    MethodHandle function(String name, @Nullable MemoryLayout result, MemoryLayout... arguments) {
+      var address =
+          library
+              .find(name)
+              .orElseThrow(() -> new IllegalArgumentException("it has no function " + name));
+      var descriptor =
+          result == null
+              ? FunctionDescriptor.ofVoid(arguments)
+              : FunctionDescriptor.of(result, arguments);
+      return linker.downcallHandle(address, descriptor);
+    }
+  }
+}

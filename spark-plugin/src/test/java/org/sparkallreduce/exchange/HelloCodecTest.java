@@ -1,0 +1,96 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.exchange;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import com.esotericsoftware.kryo.Kryo;
+import com.esotericsoftware.kryo.io.Output;
+import java.util.Base64;
+import java.util.Random;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import org.sparkallreduce.AllReduceException;
+
+class HelloCodecTest {
+  private final HelloCodec codec = new HelloCodec();
+
+  @Test
+  void whatOneRankEncodesAnotherDecodes() {
+    Hello hello = Hellos.of(3, 4);
+
+    assertThat(new HelloCodec().decode(3, codec.encode(hello))).isEqualTo(hello);
+  }
+
+  @Test
+  void aMessageIsSmallEnoughForManyRanks() {
+    assertThat(codec.encode(Hellos.of(0, 16)).length()).isLessThan(1024);
+  }
+
+  @Test
+  void aTruncatedMessageNamesTheRank() {
+    byte[] whole = Base64.getDecoder().decode(codec.encode(Hellos.of(1, 2)));
+    for (int length = 0; length < whole.length; length++) {
+      String cut = Base64.getEncoder().encodeToString(java.util.Arrays.copyOf(whole, length));
+      assertThatThrownBy(() -> codec.decode(1, cut))
+          .isInstanceOf(AllReduceException.Setup.class)
+          .hasMessageContaining("rank 1 does not decode");
+    }
+  }
+
+  @Test
+  void damagedMessagesDecodeOrAreRefusedButDoNothingElse() {
+    byte[] whole = Base64.getDecoder().decode(codec.encode(Hellos.of(1, 2)));
+    var random = new Random(42);
+    for (int round = 0; round < 20_000; round++) {
+      byte[] damaged = whole.clone();
+      for (int flips = 1 + random.nextInt(3); flips > 0; flips--) {
+        damaged[random.nextInt(damaged.length)] ^= (byte) (1 << random.nextInt(8));
+      }
+      try {
+        Hello hello = codec.decode(1, Base64.getEncoder().encodeToString(damaged));
+        assertThat(hello.handle().remaining()).isLessThanOrEqualTo(HelloCodec.MAX_HANDLE_BYTES);
+      } catch (AllReduceException.Setup e) {
+        assertThat(e).hasMessageContaining("rank 1 does not decode");
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"", "AAAA", "not base64!", "AQ=="})
+  void textThatIsNoMessageIsRefused(String text) {
+    assertThatThrownBy(() -> codec.decode(0, text))
+        .isInstanceOf(AllReduceException.Setup.class)
+        .hasMessageContaining("rank 0 does not decode");
+  }
+
+  @Test
+  void anOverlongMessageIsRefusedBeforeItIsDecoded() {
+    assertThatThrownBy(() -> codec.decode(2, "A".repeat(1 << 20)))
+        .isInstanceOf(AllReduceException.Setup.class)
+        .hasMessageContaining("1048576 characters");
+  }
+
+  @Test
+  void anotherClassIsNeverInstantiated() {
+    var kryo = new Kryo();
+    kryo.setRegistrationRequired(false);
+    var output = new Output(256, -1);
+    kryo.writeClassAndObject(output, new java.util.concurrent.atomic.AtomicLong(7));
+
+    assertThatThrownBy(() -> codec.decode(0, Base64.getEncoder().encodeToString(output.toBytes())))
+        .isInstanceOf(AllReduceException.Setup.class)
+        .hasMessageContaining("not registered");
+  }
+
+  @Test
+  void bytesBehindTheMessageAreRefused() {
+    byte[] whole = Base64.getDecoder().decode(codec.encode(Hellos.of(1, 2)));
+    byte[] longer = java.util.Arrays.copyOf(whole, whole.length + 1);
+
+    assertThatThrownBy(() -> codec.decode(1, Base64.getEncoder().encodeToString(longer)))
+        .isInstanceOf(AllReduceException.Setup.class)
+        .hasMessageContaining("bytes follow its end");
+  }
+}
