@@ -222,6 +222,29 @@ sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns) {
              timeout_ns);
 }
 
+sar_status sar_comm_expect_total(sar_comm *comm, uint64_t total) {
+  if (comm == nullptr) return null_argument("sar_comm_expect_total", "comm");
+  cast(comm)->control().expect_total(total);
+  return SAR_OK;
+}
+
+uint64_t sar_comm_sequence(const sar_comm *comm) {
+  return comm == nullptr ? 0 : cast(comm)->control().sequence();
+}
+
+// The kernels know their peers by rank, and device memory is no file.
+sar_status sar_comm_renumber(sar_comm *, const uint32_t *) {
+  return refuse(SAR_UNSUPPORTED, "the GPU backend cannot renumber its ranks");
+}
+
+sar_status sar_register(sar_comm *, const char *, uint64_t, uint64_t, int64_t, void **) {
+  return refuse(SAR_UNSUPPORTED, "the GPU backend registers device memory: sar_gpu_register");
+}
+
+sar_status sar_deregister(sar_comm *, void *, int64_t) {
+  return refuse(SAR_UNSUPPORTED, "the GPU backend keeps registrations until it is destroyed");
+}
+
 sar_status sar_gpu_stream(const sar_comm *comm, void **stream) {
   if (comm == nullptr || stream == nullptr) return null_argument("sar_gpu_stream", "an argument");
   *stream = cast(comm)->stream();

@@ -144,6 +144,11 @@ sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], cons
                         static_cast<unsigned long long>(all[0].count), r,
                         static_cast<unsigned long long>(all[r].count));
     }
+    if (difference.text()[0] == 0 && all[r].total != all[0].total) {
+      difference.append("rank 0 has total count %llu, rank %u %llu",
+                        static_cast<unsigned long long>(all[0].total), r,
+                        static_cast<unsigned long long>(all[r].total));
+    }
     if (difference.text()[0] == 0) continue;
     Failure cause = control_.failure(SAR_MISMATCH);
     cause.message.append(
@@ -181,6 +186,7 @@ sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns
   const bool in_place = request.count != 0 && request.collective == SAR_COLLECTIVE_ALL_REDUCE &&
                         request.in == request.out;
   const CallFields mine{request.count,
+                        control_.take_total(request.count),
                         in.offset,
                         out.offset,
                         static_cast<uint32_t>(request.collective),
@@ -217,16 +223,16 @@ sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns
       const uint64_t bytes = control_of(r).allocation[a].bytes;
       return elements * size <= bytes && offset <= bytes - elements * size;
     };
-    if (!known || !inside(input, all[r].input_offset, extent.input) ||
-        !inside(output, all[r].output_offset, extent.output)) {
+    if (!known || !inside(input, all[r].input, extent.input) ||
+        !inside(output, all[r].output, extent.output)) {
       Failure cause = control_.failure(SAR_SYSTEM_ERROR);
       cause.facts.culprit_rank = static_cast<int32_t>(r);
       cause.message.append("rank %u announced a buffer outside of its memory; nothing was written",
                            r);
       return control_.fail(cause);
     }
-    buffers.rank[r] = {address_of(r, input, all[r].input_offset),
-                       address_of(r, output, all[r].output_offset), (all[r].flags >> 16 & 1) != 0};
+    buffers.rank[r] = {address_of(r, input, all[r].input), address_of(r, output, all[r].output),
+                       (all[r].flags >> 16 & 1) != 0};
   }
   const uint64_t spent = now_ns() - started;
   const auto total = static_cast<uint64_t>(timeout_ns);

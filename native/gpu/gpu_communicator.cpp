@@ -294,7 +294,7 @@ sar_status GpuCommunicator::register_memory(uint64_t address, int64_t timeout_ns
     return control_.fail(cause);
   }
   const CallFields fields{
-      0, 0, 0, SAR_COLLECTIVE_BARRIER, 0, 0, kRegisterMarker, 0, 0, control_.epoch()};
+      0, 0, 0, 0, SAR_COLLECTIVE_BARRIER, 0, 0, kRegisterMarker, 0, 0, control_.epoch()};
   CallFields all[SAR_MAX_RANKS];
   status = control_.arrive(fields, all);
   if (status == SAR_OK) status = compare(all, "sar_gpu_register");

@@ -140,8 +140,9 @@ sar_status GpuCommunicator::exchange_captured() {
     }
   }
   mine.captured = recorded_count_;
-  const CallFields fields{recorded_count_, 0, 0, SAR_COLLECTIVE_BARRIER, 0, 0,
-                          kCaptureMarker,  0, 0, control_.epoch()};
+  const CallFields fields{
+      recorded_count_, recorded_count_, 0, 0, SAR_COLLECTIVE_BARRIER, 0, 0, kCaptureMarker, 0, 0,
+      control_.epoch()};
   CallFields all[SAR_MAX_RANKS];
   if (const sar_status status = control_.arrive(fields, all); status != SAR_OK) return status;
   if (const sar_status status = compare(all, "sar_gpu_capture_end"); status != SAR_OK) {

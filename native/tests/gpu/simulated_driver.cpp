@@ -215,13 +215,13 @@ SIMULATE(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int, int)) {
   *can = 1;
   return 0;
 }
-SIMULATE(cuMemAlloc_v2, hipMalloc, (uint64_t* address, size_t bytes)) {
+SIMULATE(cuMemAlloc_v2, hipMalloc, (uint64_t * address, size_t bytes)) {
   FAIL_IF_TOLD(cuMemAlloc_v2, hipMalloc);
   return allocate(address, bytes);
 }
 SIMULATE(cuMemFree_v2, hipFree, (uint64_t address)) { return release(address, false); }
 SIMULATE(cuMemGetAddressRange_v2, hipMemGetAddressRange,
-         (uint64_t* base, size_t* bytes, uint64_t address)) {
+         (uint64_t * base, size_t* bytes, uint64_t address)) {
   FAIL_IF_TOLD(cuMemGetAddressRange_v2, hipMemGetAddressRange);
   std::lock_guard lock(mutex);
   auto found = memory.upper_bound(address);
@@ -253,7 +253,7 @@ SIMULATE(cuMemHostRegister_v2, hipHostRegister, (void*, size_t, unsigned)) {
 }
 SIMULATE(cuMemHostUnregister, hipHostUnregister, (void*)) { return 0; }
 SIMULATE(cuMemHostGetDevicePointer_v2, hipHostGetDevicePointer,
-         (uint64_t* device, void* host, unsigned)) {
+         (uint64_t * device, void* host, unsigned)) {
   FAIL_IF_TOLD(cuMemHostGetDevicePointer_v2, hipHostGetDevicePointer);
   *device = reinterpret_cast<uint64_t>(host);
   return 0;
@@ -269,7 +269,7 @@ SIMULATE(cuIpcGetMemHandle, hipIpcGetMemHandle, (IpcHandle * handle, uint64_t ad
   return 0;
 }
 SIMULATE(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle,
-         (uint64_t* address, IpcHandle handle, unsigned)) {
+         (uint64_t * address, IpcHandle handle, unsigned)) {
   FAIL_IF_TOLD(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle);
   int pid = 0, theirs = 0;
   size_t bytes = 0;
