@@ -6,20 +6,6 @@
 #include "layout.hpp"
 #include "spark_allreduce.h"
 
-#if defined(__clang__)
-#define SAR_COMPILER "clang " __clang_version__
-#else
-#define SAR_COMPILER "gcc " __VERSION__
-#endif
-
-#if defined(__x86_64__)
-#define SAR_ARCHITECTURE "x86-64"
-#elif defined(__aarch64__)
-#define SAR_ARCHITECTURE "aarch64"
-#else
-#error "the layout and the wait have been thought through for x86-64 and aarch64 only"
-#endif
-
 namespace {
 
 #define SAR_CONSTANT(name) \
@@ -66,6 +52,7 @@ constexpr sar_constant kConstants[] = {
     SAR_CONSTANT(SAR_STAGED_WRITE),
     SAR_CONSTANT(SAR_DIRECT_WRITE),
     SAR_CONSTANT(SAR_LOAD_REDUCE_STORE),
+    SAR_CONSTANT(SAR_LOW_LATENCY),
 
     SAR_CONSTANT(SAR_COLLECTIVE_NONE),
     SAR_CONSTANT(SAR_COLLECTIVE_CONNECT),
@@ -123,8 +110,4 @@ const sar_constant *sar_constants(size_t *count) {
     *count = sizeof kConstants / sizeof kConstants[0];
   }
   return kConstants;
-}
-
-const char *sar_build_info(void) {
-  return "spark-allreduce " SAR_VERSION " host " SAR_COMPILER " " SAR_ARCHITECTURE;
 }

@@ -92,7 +92,8 @@ typedef enum sar_schedule {
   SAR_TWO_SHOT_READ = 2,
   SAR_STAGED_WRITE = 3,
   SAR_DIRECT_WRITE = 4,
-  SAR_LOAD_REDUCE_STORE = 5
+  SAR_LOAD_REDUCE_STORE = 5,
+  SAR_LOW_LATENCY = 6 /* small messages, GPU backend only */
 } sar_schedule;
 
 typedef enum sar_collective {
@@ -291,6 +292,53 @@ SAR_API sar_status sar_deregister(sar_comm *comm, void *address, int64_t timeout
 
 /* Returns when all ranks have called it. */
 SAR_API sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns);
+
+/*
+ * GPU backend only; the host backend does not export these.
+ *
+ * Buffers are device memory, and so is the arena. A collective still returns when its result is there.
+ * Work of the caller that produces an input must be on the communicator's stream, or have ended.
+ *
+ * Graph mode: between sar_gpu_capture_begin and sar_gpu_capture_end collectives are recorded, together
+ * with whatever else the caller enqueues on the stream, on any buffers of the device. The end of the
+ * capture is collective: ranks exchange their buffers and check that all recorded the same sequence.
+ * Replays then run without the host; sar_gpu_wait tells how they went.
+ */
+typedef struct sar_graph sar_graph;
+
+SAR_API sar_status sar_gpu_device_count(uint32_t *count);
+
+/* The device of the calling thread's next sar_comm_create; 0 if never called. */
+SAR_API sar_status sar_gpu_select_device(uint32_t device);
+
+/* The communicator's stream (CUstream or hipStream_t). */
+SAR_API sar_status sar_gpu_stream(const sar_comm *comm, void **stream);
+
+/* Copies that have ended when they return. */
+SAR_API sar_status sar_gpu_copy_to_device(sar_comm *comm, void *device, const void *host,
+                                          uint64_t bytes);
+SAR_API sar_status sar_gpu_copy_to_host(sar_comm *comm, void *host, const void *device,
+                                        uint64_t bytes);
+
+/*
+ * Collective: makes the allocation that `device` lies in reachable for all peers, like the arena. It
+ * must not be freed before the communicator is destroyed.
+ */
+SAR_API sar_status sar_gpu_register(sar_comm *comm, const void *device, int64_t timeout_ns);
+
+/* `replay_timeout_ns` bounds every wait of every replay. */
+SAR_API sar_status sar_gpu_capture_begin(sar_comm *comm, int64_t replay_timeout_ns);
+
+/* Collective. On success *graph is owned by the caller: destroy it before the communicator. */
+SAR_API sar_status sar_gpu_capture_end(sar_comm *comm, int64_t timeout_ns, sar_graph **graph);
+
+/* Enqueues one replay on the communicator's stream. Refused if a captured buffer has been freed. */
+SAR_API sar_status sar_gpu_replay(sar_graph *graph);
+
+/* Returns when all replays so far have ended, with what went wrong in them. */
+SAR_API sar_status sar_gpu_wait(sar_comm *comm, int64_t timeout_ns);
+
+SAR_API void sar_gpu_graph_destroy(sar_graph *graph);
 
 #ifdef __cplusplus
 }

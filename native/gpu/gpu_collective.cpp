@@ -1,0 +1,358 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+//
+// One eager collective: the hosts arrive and compare their calls, plan the same launches, and run
+// them.
+#include <sched.h>
+#include <time.h>
+
+#include "../common/numerics.hpp"
+#include "gpu_communicator.hpp"
+
+namespace sar::gpu {
+namespace {
+
+constexpr uint64_t kLargestBuffer = uint64_t{1} << 56;
+// How long a kernel may go on after an abort before the device is taken for hung.
+constexpr uint64_t kGraceNs = 10'000'000'000;
+
+// How many elements the input and the output of rank have.
+struct Extent {
+  uint64_t input, output;
+};
+Extent extent_of(const Request &request, uint32_t world) {
+  return {
+      request.collective == SAR_COLLECTIVE_REDUCE_SCATTER ? request.count * world : request.count,
+      request.collective == SAR_COLLECTIVE_ALL_GATHER ? request.count * world : request.count};
+}
+
+bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
+  return a_bytes != 0 && b_bytes != 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+uint64_t address(const void *pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+void sleep_ns(long nanoseconds) {
+  const timespec time{0, nanoseconds};
+  nanosleep(&time, nullptr);
+}
+
+}  // namespace
+
+Call GpuCommunicator::call_of(const Request &request, uint64_t timeout_ns) const {
+  Call call;
+  call.collective = request.collective;
+  call.type = request.type;
+  call.op = request.op;
+  call.schedule = request.schedule;
+  call.root = request.root;
+  call.count = request.count;
+  call.timeout_ticks = driver_.ticks_of(timeout_ns);
+  return call;
+}
+
+sar_status GpuCommunicator::check(const Request &request) const {
+  const char *name = collective_name(request.collective);
+  if (request.collective == SAR_COLLECTIVE_BARRIER) return SAR_OK;
+  const uint64_t size = element_bytes(request.type);
+  const uint32_t world = geometry_.world;
+  if (size == 0) return refuse(SAR_INVALID_ARGUMENT, "%s: %d is no data type", name, request.type);
+  if (static_cast<uint32_t>(request.op) >= kReduceOps) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: %d is no reduce operation", name, request.op);
+  }
+  if (static_cast<uint32_t>(request.schedule) > SAR_LOW_LATENCY) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: %d is no schedule", name, request.schedule);
+  }
+  if (request.root >= world) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: root %u, but there are ranks 0 to %u only", name,
+                  request.root, world - 1);
+  }
+  if (request.count > kLargestBuffer / (size * world)) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: %llu elements are more than memory can hold", name,
+                  static_cast<unsigned long long>(request.count));
+  }
+  if (request.schedule == SAR_LOW_LATENCY && !fits_low_latency(geometry_, call_of(request, 0))) {
+    return refuse(SAR_UNSUPPORTED,
+                  "%s: %llu elements are too many for the low-latency schedule; use SAR_AUTO", name,
+                  static_cast<unsigned long long>(request.count));
+  }
+  if (request.count == 0) return SAR_OK;
+  const Extent extent = extent_of(request, world);
+  const bool reads =
+      request.collective != SAR_COLLECTIVE_BROADCAST || request.root == geometry_.rank;
+  if ((reads && request.in == nullptr) || request.out == nullptr) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: the %s is NULL, but has elements", name,
+                  request.out == nullptr ? "output" : "input");
+  }
+  if ((reads && address(request.in) % size != 0) || address(request.out) % size != 0) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: a buffer is not aligned to %s", name,
+                  type_name(request.type));
+  }
+  const uint64_t own = geometry_.rank * request.count * size;
+  uint64_t same_in = address(request.in), same_out = address(request.out);
+  if (request.collective == SAR_COLLECTIVE_REDUCE_SCATTER) same_in += own;
+  if (request.collective == SAR_COLLECTIVE_ALL_GATHER) same_out += own;
+  if (reads && same_in != same_out &&
+      overlap(address(request.in), extent.input * size, address(request.out),
+              extent.output * size)) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: input and output overlap, but are not in place", name);
+  }
+  return SAR_OK;
+}
+
+sar_status GpuCommunicator::run(const Request &request, int64_t timeout_ns) {
+  if (timeout_ns <= 0) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s: the time-out must be above zero, but is %lld ns",
+                  collective_name(request.collective), static_cast<long long>(timeout_ns));
+  }
+  if (const sar_status status = control_.check_open(request.collective); status != SAR_OK) {
+    return status;
+  }
+  if (const sar_status status = check(request); status != SAR_OK) return status;
+  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (capturing_) return record(request);
+  control_.begin(request.collective, timeout_ns);
+  const sar_status status = take_part(request, timeout_ns);
+  control_.end(status, request.count * element_bytes(request.type));
+  return status;
+}
+
+// All fields of all ranks must be equal; the first difference is reported.
+sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], const char *what) {
+  const struct {
+    const char *name;
+    uint32_t CallFields::*field;
+    const char *(*text)(uint32_t);
+  } fields[] = {{"collective", &CallFields::collective, collective_name},
+                {"data type", &CallFields::type, type_name},
+                {"reduce op", &CallFields::op, op_name},
+                {"schedule", &CallFields::schedule, nullptr},
+                {"root", &CallFields::root, nullptr}};
+  for (uint32_t r = 1; r < geometry_.world; ++r) {
+    Message difference;
+    for (const auto &f : fields) {
+      const uint32_t first = all[0].*f.field, second = all[r].*f.field;
+      if (first == second) continue;
+      if (f.text != nullptr) {
+        difference.append("rank 0 has %s %s, rank %u %s", f.name, f.text(first), r, f.text(second));
+      } else {
+        difference.append("rank 0 has %s %u, rank %u %u", f.name, first, r, second);
+      }
+      break;
+    }
+    if (difference.text()[0] == 0 && all[r].count != all[0].count) {
+      difference.append("rank 0 has count %llu, rank %u %llu",
+                        static_cast<unsigned long long>(all[0].count), r,
+                        static_cast<unsigned long long>(all[r].count));
+    }
+    if (difference.text()[0] == 0 && all[r].total != all[0].total) {
+      difference.append("rank 0 has total count %llu, rank %u %llu",
+                        static_cast<unsigned long long>(all[0].total), r,
+                        static_cast<unsigned long long>(all[r].total));
+    }
+    if (difference.text()[0] == 0) continue;
+    Failure cause = control_.failure(SAR_MISMATCH);
+    cause.message.append(
+        "the ranks called different collectives: in %s, call number %llu, %s; nothing was written; "
+        "all ranks must make the same calls in the same order",
+        what, static_cast<unsigned long long>(control_.sequence()), difference.text());
+    return control_.fail(cause);
+  }
+  return SAR_OK;
+}
+
+sar_status GpuCommunicator::load_kernel(const Call &call, bool low_latency, void **function) {
+  const int error = kernels_.find(call.type, geometry_.world, low_latency, function);
+  return error == 0 ? SAR_OK : driver_failure(error, "load the kernels for this device");
+}
+
+sar_status GpuCommunicator::preload(const Request &request) {
+  const Call call = call_of(request, 0);
+  void *function = nullptr;
+  sar_status status = load_kernel(call, false, &function);
+  if (status == SAR_OK && fits_low_latency(geometry_, call)) {
+    status = load_kernel(call, true, &function);
+  }
+  return status;
+}
+
+sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns) {
+  const uint64_t size =
+      request.collective == SAR_COLLECTIVE_BARRIER ? 1 : element_bytes(request.type);
+  const Extent extent = extent_of(request, geometry_.world);
+  const Place in =
+      request.count == 0 ? Place{kArena, 0} : find_place(address(request.in), extent.input * size);
+  const Place out = request.count == 0 ? Place{kArena, 0}
+                                       : find_place(address(request.out), extent.output * size);
+  const bool in_place = request.count != 0 && request.collective == SAR_COLLECTIVE_ALL_REDUCE &&
+                        request.in == request.out;
+  const CallFields mine{request.count,
+                        control_.take_total(request.count),
+                        in.offset,
+                        out.offset,
+                        static_cast<uint32_t>(request.collective),
+                        static_cast<uint32_t>(request.type),
+                        static_cast<uint32_t>(request.op),
+                        static_cast<uint32_t>(request.schedule),
+                        request.root,
+                        in.allocation | out.allocation << 8 | (in_place ? 1u << 16 : 0u),
+                        control_.epoch()};
+  // Before the arrival: behind it a peer's kernel may run already and wait for this rank, and
+  // loading a module waits for the kernels of the process.
+  if (const sar_status status = preload(request); status != SAR_OK) {
+    Failure cause = control_.failure(status);
+    cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
+    cause.message.append("%s", last_message());
+    return control_.fail(cause);
+  }
+  CallFields all[SAR_MAX_RANKS];
+  const uint64_t started = now_ns();
+  if (const sar_status status = control_.arrive(mine, all); status != SAR_OK) return status;
+  if (const sar_status status = compare(all, collective_name(request.collective));
+      status != SAR_OK) {
+    return status;
+  }
+  Buffers buffers;
+  buffers.input = address(request.in);
+  buffers.output = address(request.out);
+  for (uint32_t r = 0; r < geometry_.world; ++r) {
+    const uint32_t input = all[r].flags & 0xff, output = all[r].flags >> 8 & 0xff;
+    const bool known = (input == kMostAllocations || mapped_[r][input % kMostAllocations] != 0) &&
+                       (output == kMostAllocations || mapped_[r][output % kMostAllocations] != 0);
+    const auto inside = [&](uint32_t a, uint64_t offset, uint64_t elements) {
+      if (a >= kMostAllocations) return true;
+      const uint64_t bytes = control_of(r).allocation[a].bytes;
+      return elements * size <= bytes && offset <= bytes - elements * size;
+    };
+    if (!known || !inside(input, all[r].input, extent.input) ||
+        !inside(output, all[r].output, extent.output)) {
+      Failure cause = control_.failure(SAR_SYSTEM_ERROR);
+      cause.facts.culprit_rank = static_cast<int32_t>(r);
+      cause.message.append("rank %u announced a buffer outside of its memory; nothing was written",
+                           r);
+      return control_.fail(cause);
+    }
+    buffers.rank[r] = {address_of(r, input, all[r].input), address_of(r, output, all[r].output),
+                       (all[r].flags >> 16 & 1) != 0};
+  }
+  const uint64_t spent = now_ns() - started;
+  const auto total = static_cast<uint64_t>(timeout_ns);
+  const uint64_t left = spent < total ? total - spent : 1;
+  const Call call = call_of(request, left);
+  const Choice choice = choose(geometry_, call, buffers);
+  if (choice.fell_back) control_.statistics().unregistered++;
+  if (const sar_status status = run_launches(call, buffers, choice.schedule); status != SAR_OK) {
+    // This rank's launches failed; the peers' kernels would wait for it.
+    Failure cause = control_.failure(status);
+    cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
+    cause.message.append("%s", last_message());
+    return control_.fail(cause);
+  }
+  return finish(left);
+}
+
+sar_status GpuCommunicator::launch(const Planned &planned, void *function) {
+  Launch argument = planned.launch;
+  void *arguments[] = {&argument};
+  const int error = driver_.launch(function, planned.launch.blocks, 1, 1, kBlockThreads, 1, 1, 0,
+                                   stream_, arguments, nullptr);
+  return error == 0 ? SAR_OK : driver_failure(error, "launch a kernel");
+}
+
+sar_status GpuCommunicator::run_launches(const Call &call, const Buffers &buffers,
+                                         sar_schedule schedule) {
+  void *function = nullptr;
+  if (const sar_status status = load_kernel(call, schedule == SAR_LOW_LATENCY, &function);
+      status != SAR_OK) {
+    return status;
+  }
+  uint64_t done = 0;
+  do {
+    const Planned planned = plan(geometry_, call, buffers, schedule, false, done);
+    if (const sar_status status = launch(planned, function); status != SAR_OK) return status;
+    done = planned.done;
+  } while (done < call.count);
+  return SAR_OK;
+}
+
+sar_status GpuCommunicator::finish(uint64_t timeout_ns) {
+  const uint64_t started = now_ns();
+  bool told = false;
+  for (;;) {
+    const int error = driver_.stream_query(stream_);
+    if (error == 0) return report();
+    const uint64_t waited = now_ns() - started;
+    if (error != kNotReady) {
+      Failure cause = control_.failure(SAR_SYSTEM_ERROR);
+      cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
+      cause.message.append(
+          "the device of rank %u failed: %s (driver error %d); restart its process", geometry_.rank,
+          driver_.error_text(error), error);
+      return control_.fail(cause);
+    }
+    // The kernels keep the deadline themselves; the host steps in for those that cannot run.
+    if (!told && waited > timeout_ns + kGraceNs / 10) {
+      Failure cause = control_.failure(SAR_TIMEOUT);
+      cause.facts.waited_ns = waited;
+      cause.message.append("time-out after %.3f s: the kernels of rank %u have not ended",
+                           static_cast<double>(waited) * 1e-9, geometry_.rank);
+      control_.fail(cause);
+      told = true;
+    }
+    if (waited > timeout_ns + kGraceNs) {
+      return refuse(SAR_SYSTEM_ERROR, "the device of rank %u hangs; restart its process",
+                    geometry_.rank);
+    }
+    if (waited < 100'000) {
+      cpu_relax();
+    } else if (waited < 1'000'000) {
+      sched_yield();
+    } else {
+      sleep_ns(20'000);
+    }
+  }
+}
+
+sar_status GpuCommunicator::report() {
+  const Outcome &outcome = control_of(geometry_.rank).outcome;
+  if (__atomic_load_n(&outcome.state, __ATOMIC_ACQUIRE) == 0) {
+    // An abort that came after the kernels' last look does not undo what they did.
+    return SAR_OK;
+  }
+  if (outcome.fault == kAbortSeen) {
+    // A host wrote the cause already, or the host of the kernel that gave up is about to.
+    for (const uint64_t started = now_ns(); now_ns() - started < kGraceNs;) {
+      if (control_.state() == SAR_STATE_ABORTED) return control_.check_open(SAR_COLLECTIVE_NONE);
+      sched_yield();
+    }
+  }
+  Failure cause = control_.failure(outcome.fault == kMismatch   ? SAR_MISMATCH
+                                   : outcome.fault == kDeadline ? SAR_TIMEOUT
+                                                                : SAR_PEER_LOST);
+  cause.facts.step = outcome.step;
+  cause.facts.missing_ranks = outcome.missing;
+  cause.facts.waited_ns =
+      driver_.vendor == Vendor::kAmd ? outcome.waited_ticks * 10 : outcome.waited_ticks;
+  if (__builtin_popcount(outcome.missing) == 1) {
+    cause.facts.culprit_rank = __builtin_ctz(outcome.missing);
+  }
+  if (outcome.fault == kMismatch) {
+    cause.facts.culprit_rank = static_cast<int32_t>(outcome.peer);
+    cause.message.append(
+        "the ranks run different collectives on the device: rank %u has kind %#x, count %llu, rank "
+        "%u kind %#x, count %llu, position %u; nothing was written; replay the same graphs in the "
+        "same order on all ranks",
+        geometry_.rank, outcome.my_kind, static_cast<unsigned long long>(outcome.my_count),
+        outcome.peer, outcome.peer_kind, static_cast<unsigned long long>(outcome.peer_count),
+        outcome.peer_call);
+  } else {
+    cause.message
+        .append("time-out after %.3f s on the device: rank %u still waits for ",
+                static_cast<double>(cause.facts.waited_ns) * 1e-9, geometry_.rank)
+        .append_ranks(outcome.missing)
+        .append(" (wait %u of the collective); look at what those tasks do, or allow more time",
+                outcome.step);
+  }
+  return control_.fail(cause);
+}
+
+}  // namespace sar::gpu

@@ -1,0 +1,169 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+//
+// gpu_communicator.hpp: one rank's end of a communicator on a GPU. The control plane (who is there,
+// waiting, aborting, naming the culprit) is the host backend's Communicator, over its shared
+// memory; this class adds device memory, kernels and graphs.
+#ifndef SPARK_ALLREDUCE_GPU_GPU_COMMUNICATOR_HPP
+#define SPARK_ALLREDUCE_GPU_GPU_COMMUNICATOR_HPP
+
+#include "allocations.hpp"
+#include "communicator.hpp"
+#include "kernel_images.hpp"
+#include "plan.hpp"
+
+namespace sar::gpu {
+
+inline constexpr uint32_t kMostAllocations = 64;
+inline constexpr uint32_t kMostCaptured = 4096;
+inline constexpr uint32_t kSignals = 0, kStaging = 1, kArena = 2;  // the first allocations
+
+// In CallFields::schedule of what is no collective of the C header.
+inline constexpr uint32_t kRegisterMarker = 0x100, kCaptureMarker = 0x101;
+
+// A collective that was recorded: what peers compare, and where its buffers are.
+struct CapturedCall {
+  uint64_t count;
+  uint64_t input_offset, output_offset;
+  uint32_t kind;
+  uint16_t input_allocation, output_allocation;
+  uint32_t in_place;
+  uint32_t launches;
+};
+
+// What a rank tells its peers, in the arena of its control segment. The owner writes it before a
+// barrier, peers read it behind.
+//
+//   +-----------+------------------------------------------------+
+//   | outcome   | written by the owner's kernels                 |
+//   | rank      | device, sizes: before connect                  |
+//   | memory    | allocations that peers may open; it only grows |
+//   | captured  | the sequence of the capture that is ending     |
+//   +-----------+------------------------------------------------+
+struct Control {
+  Outcome outcome;
+  uint64_t magic;
+  uint64_t arena_bytes, staging_bytes;
+  uint32_t multiprocessors, block_threads;
+  char device[64];  // PCI bus id
+  uint32_t allocations;
+  uint32_t captured;
+  Allocation allocation[kMostAllocations];
+  CapturedCall calls[kMostCaptured];
+};
+inline constexpr uint64_t kControlMagic = 0x314c525443554753u;  // "SGUCTRL1"
+
+struct Request {
+  sar_collective collective;
+  const void *in;
+  void *out;
+  uint64_t count;
+  sar_data_type type = SAR_FLOAT32;
+  sar_reduce_op op = SAR_SUM;
+  sar_schedule schedule = SAR_AUTO;
+  uint32_t root = 0;
+};
+
+class GpuCommunicator {
+ public:
+  GpuCommunicator(const Driver &driver, int device, const sar_options &options);
+  ~GpuCommunicator();
+  GpuCommunicator(const GpuCommunicator &) = delete;
+  GpuCommunicator &operator=(const GpuCommunicator &) = delete;
+
+  sar_status create();
+  sar_status connect(const Handle *handles, int64_t timeout_ns);
+  sar_status run(const Request &request, int64_t timeout_ns);
+  sar_status register_memory(uint64_t address, int64_t timeout_ns);
+  sar_status wait(int64_t timeout_ns);
+
+  sar_status capture_begin(int64_t replay_timeout_ns);
+  sar_status capture_end(int64_t timeout_ns, sar_graph **graph);
+
+  sar::Communicator &control() { return control_; }
+  const sar::Communicator &control() const { return control_; }
+  const Driver &driver() const { return driver_; }
+  void *stream() const { return stream_; }
+  uint64_t arena() const { return mine_[kArena]; }
+  uint64_t arena_bytes() const { return arena_bytes_; }
+  int use_device() const { return driver_.use_device(device_, context_); }
+  // Remembers a failed driver call of this rank only.
+  sar_status driver_failure(int error, const char *what) const;
+
+ private:
+  // A buffer of this rank: which allocation, how far in; kMostAllocations: not registered.
+  struct Place {
+    uint32_t allocation = kMostAllocations;
+    uint64_t offset = 0;
+  };
+  struct Recorded {
+    Call call;
+    sar_schedule schedule;
+    uint64_t input, output;
+    uint32_t first_launch;
+  };
+
+  Control &control_of(uint32_t rank) const;
+  sar_status allocate();
+  sar_status map_peer_memory(uint32_t rank, uint32_t allocation);
+  sar_status map_new_memory();
+  sar_status count_blocks();
+  Place find_place(uint64_t address, uint64_t bytes) const;
+  sar_status add_allocation(uint64_t address, uint32_t *index);
+  uint64_t address_of(uint32_t rank, uint32_t allocation, uint64_t offset) const;
+
+  sar_status check(const Request &request) const;
+  Call call_of(const Request &request, uint64_t timeout_ns) const;
+  sar_status load_kernel(const Call &call, bool low_latency, void **function);
+  sar_status preload(const Request &request);
+  sar_status take_part(const Request &request, int64_t timeout_ns);
+  sar_status compare(const CallFields (&all)[SAR_MAX_RANKS], const char *what);
+  sar_status launch(const Planned &planned, void *function);
+  sar_status run_launches(const Call &call, const Buffers &buffers, sar_schedule schedule);
+  // Waits until the stream is idle, then tells what the kernels reported.
+  sar_status finish(uint64_t timeout_ns);
+  sar_status report();
+
+  sar_status record(const Request &request);
+  sar_status exchange_captured();
+  sar_status compare_captured();
+  sar_status fill_addresses(uint64_t table);
+
+  const Driver &driver_;
+  int device_;
+  void *context_ = nullptr;
+  bool retained_ = false;
+  sar::Communicator control_;
+  Kernels kernels_;
+  void *stream_ = nullptr;
+  uint32_t first_epoch_;
+  uint64_t arena_bytes_, staging_bytes_;
+  uint64_t mine_[3] = {};
+  void *registered_host_ = nullptr;
+  uint64_t control_on_device_ = 0;
+  Geometry geometry_;
+  // Where this process sees rank r's allocation a; 0: not mapped.
+  uint64_t mapped_[SAR_MAX_RANKS][kMostAllocations] = {};
+  bool opened_[SAR_MAX_RANKS][kMostAllocations] = {};
+
+  // The capture in progress.
+  bool capturing_ = false;
+  uint32_t captures_ = 0;
+  uint64_t replay_timeout_ = 0;
+  uint64_t table_ = 0;
+  Recorded *recorded_ = nullptr;
+  uint32_t recorded_count_ = 0, launches_ = 0;
+};
+
+}  // namespace sar::gpu
+
+// What the C header leaves opaque.
+struct sar_graph {
+  sar::gpu::GpuCommunicator *communicator;
+  void *graph;
+  void *executable;
+  uint64_t table;
+  uint32_t used_count;
+  sar::gpu::Allocation used[sar::gpu::kMostAllocations];
+};
+
+#endif

@@ -1,0 +1,444 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+//
+// simulated_driver.cpp: NOT A GPU. A shared library with the driver calls that the GPU backend
+// makes, over memory files that other processes can map, running the CPU build of the kernels. It
+// lets machines without a GPU test the host side; it says nothing about any device. Built once with
+// CUDA's names and once with HIP's (-DSIMULATE_HIP).
+//
+//   SIMULATED_DEVICES=2          how many devices (of 4 multiprocessors each)
+//   SIMULATED_FAIL=<call>:<error>[:<n>]   the n-th call (from 1) of that name, and all later ones,
+//   fail
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu_launcher.hpp"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+#if defined(SIMULATE_HIP)
+#define NAME(cuda, hip) hip
+#else
+#define NAME(cuda, hip) cuda
+#endif
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define FAIL_IF_TOLD(cuda, hip) \
+  if (const int error = told_to_fail(TEXT(NAME(cuda, hip)))) return error
+
+namespace {
+
+using namespace sar::gpu;
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kOwnHandle = 201, kNotFound = 500,
+              kNotReadyYet = 600;
+constexpr int kMultiprocessors = 4;
+
+struct IpcHandle {
+  char bytes[64];
+};
+
+int told_to_fail(const char* name) {
+  static const char* const told = std::getenv("SIMULATED_FAIL");
+  static std::atomic<int> calls{0};
+  if (told == nullptr) return 0;
+  char call[64] = {};
+  int error = 0, from = 1;
+  if (std::sscanf(told, "%63[^:]:%d:%d", call, &error, &from) < 2) return 0;
+  if (std::strcmp(call, name) != 0) return 0;
+  return ++calls >= from ? error : 0;
+}
+
+int devices() {
+  const char* text = std::getenv("SIMULATED_DEVICES");
+  return text != nullptr ? std::atoi(text) : 1;
+}
+
+struct Memory {
+  size_t bytes;
+  int file;
+  unsigned long long identity;
+  bool opened;
+};
+
+std::mutex mutex;
+std::map<uint64_t, Memory> memory;
+unsigned long long next_identity = 1;
+
+uint64_t map_file(int file, size_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return at == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(at);
+}
+
+int allocate(uint64_t* address, size_t bytes) {
+  const int file = memfd_create("simulated-gpu", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
+  const uint64_t at = map_file(file, bytes);
+  if (at == 0) return kOutOfMemory;
+  std::lock_guard lock(mutex);
+  memory[at] = {bytes, file, next_identity++, false};
+  *address = at;
+  return 0;
+}
+
+int release(uint64_t address, bool opened) {
+  std::lock_guard lock(mutex);
+  const auto found = memory.find(address);
+  if (found == memory.end() || found->second.opened != opened) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  if (found->second.file >= 0) close(found->second.file);
+  memory.erase(found);
+  return 0;
+}
+
+using Work = std::function<void()>;
+
+// Runs its work in order on a thread of its own.
+class Stream {
+ public:
+  Stream() : thread_([this] { run(); }) {}
+  ~Stream() {
+    {
+      std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void enqueue(Work work) {
+    std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+    changed_.notify_all();
+  }
+  bool idle() {
+    std::lock_guard lock(mutex_);
+    return work_.empty();
+  }
+  void synchronize() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return work_.empty(); });
+  }
+  void launch(cpu::Kernel kernel, const Launch& launch, uint32_t blocks) {
+    if (grid_ == nullptr || grid_blocks_ < blocks) {
+      grid_.reset();
+      grid_ = std::make_unique<cpu::Grid>(blocks);
+      grid_blocks_ = blocks;
+    }
+    grid_->run(kernel, launch, blocks);
+  }
+  std::unique_ptr<std::vector<Work>> captured;
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return ending_ || !work_.empty(); });
+      if (work_.empty()) return;
+      lock.unlock();
+      work_.front()();
+      lock.lock();
+      work_.pop_front();
+      changed_.notify_all();
+    }
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> work_;
+  bool ending_ = false;
+  std::unique_ptr<cpu::Grid> grid_;
+  uint32_t grid_blocks_ = 0;
+  std::thread thread_;
+};
+
+Stream* stream_of(void* handle) { return static_cast<Stream*>(handle); }
+
+void submit(void* handle, Work work) {
+  Stream* stream = stream_of(handle);
+  if (stream->captured != nullptr) {
+    stream->captured->push_back(std::move(work));
+  } else {
+    stream->enqueue(std::move(work));
+  }
+}
+
+struct Event {
+  std::atomic<uint64_t> recorded{0}, reached{0};
+};
+
+}  // namespace
+
+#define SIMULATE(cuda, hip, parameters) \
+  EXPORTED int NAME(cuda, hip)          \
+  parameters
+
+SIMULATE(cuInit, hipInit, (unsigned)) {
+  FAIL_IF_TOLD(cuInit, hipInit);
+  return 0;
+}
+SIMULATE(cuDriverGetVersion, hipDriverGetVersion, (int* version)) {
+  *version = 1;
+  return 0;
+}
+SIMULATE(cuDeviceGetCount, hipGetDeviceCount, (int* count)) {
+  FAIL_IF_TOLD(cuDeviceGetCount, hipGetDeviceCount);
+  *count = devices();
+  return 0;
+}
+SIMULATE(cuDeviceGet, hipDeviceGet, (int* device, int ordinal)) {
+  *device = ordinal;
+  return ordinal < devices() ? 0 : kInvalidValue;
+}
+SIMULATE(cuDeviceGetAttribute, hipDeviceGetAttribute, (int* value, int, int)) {
+  FAIL_IF_TOLD(cuDeviceGetAttribute, hipDeviceGetAttribute);
+  *value = kMultiprocessors;
+  return 0;
+}
+SIMULATE(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId, (char* id, int bytes, int device)) {
+  FAIL_IF_TOLD(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId);
+  std::snprintf(id, static_cast<size_t>(bytes), "simulated:%d", device);
+  return 0;
+}
+SIMULATE(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int, int)) {
+  *can = 1;
+  return 0;
+}
+SIMULATE(cuMemAlloc_v2, hipMalloc, (uint64_t * address, size_t bytes)) {
+  FAIL_IF_TOLD(cuMemAlloc_v2, hipMalloc);
+  return allocate(address, bytes);
+}
+SIMULATE(cuMemFree_v2, hipFree, (uint64_t address)) { return release(address, false); }
+SIMULATE(cuMemGetAddressRange_v2, hipMemGetAddressRange,
+         (uint64_t * base, size_t* bytes, uint64_t address)) {
+  FAIL_IF_TOLD(cuMemGetAddressRange_v2, hipMemGetAddressRange);
+  std::lock_guard lock(mutex);
+  auto found = memory.upper_bound(address);
+  if (found == memory.begin()) return kInvalidValue;
+  --found;
+  if (address - found->first >= found->second.bytes) return kInvalidValue;
+  *base = found->first;
+  *bytes = found->second.bytes;
+  return 0;
+}
+SIMULATE(cuMemsetD8_v2, hipMemsetD8, (uint64_t address, unsigned char value, size_t bytes)) {
+  FAIL_IF_TOLD(cuMemsetD8_v2, hipMemsetD8);
+  std::memset(reinterpret_cast<void*>(address), value, bytes);
+  return 0;
+}
+SIMULATE(cuMemcpyHtoD_v2, hipMemcpyHtoD, (uint64_t to, const void* from, size_t bytes)) {
+  FAIL_IF_TOLD(cuMemcpyHtoD_v2, hipMemcpyHtoD);
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+SIMULATE(cuMemcpyDtoH_v2, hipMemcpyDtoH, (void* to, uint64_t from, size_t bytes)) {
+  FAIL_IF_TOLD(cuMemcpyDtoH_v2, hipMemcpyDtoH);
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+SIMULATE(cuMemHostRegister_v2, hipHostRegister, (void*, size_t, unsigned)) {
+  FAIL_IF_TOLD(cuMemHostRegister_v2, hipHostRegister);
+  return 0;
+}
+SIMULATE(cuMemHostUnregister, hipHostUnregister, (void*)) { return 0; }
+SIMULATE(cuMemHostGetDevicePointer_v2, hipHostGetDevicePointer,
+         (uint64_t * device, void* host, unsigned)) {
+  FAIL_IF_TOLD(cuMemHostGetDevicePointer_v2, hipHostGetDevicePointer);
+  *device = reinterpret_cast<uint64_t>(host);
+  return 0;
+}
+SIMULATE(cuIpcGetMemHandle, hipIpcGetMemHandle, (IpcHandle * handle, uint64_t address)) {
+  FAIL_IF_TOLD(cuIpcGetMemHandle, hipIpcGetMemHandle);
+  std::lock_guard lock(mutex);
+  const auto found = memory.find(address);
+  if (found == memory.end()) return kInvalidValue;
+  *handle = {};
+  std::snprintf(handle->bytes, sizeof handle->bytes, "%d %d %zu %llu", getpid(), found->second.file,
+                found->second.bytes, found->second.identity);
+  return 0;
+}
+SIMULATE(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle,
+         (uint64_t * address, IpcHandle handle, unsigned)) {
+  FAIL_IF_TOLD(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle);
+  int pid = 0, theirs = 0;
+  size_t bytes = 0;
+  if (std::sscanf(handle.bytes, "%d %d %zu", &pid, &theirs, &bytes) != 3) return kInvalidValue;
+  if (pid == getpid()) return kOwnHandle;  // as the real ones do
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, theirs);
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return kInvalidValue;
+  *address = map_file(file, bytes);
+  std::lock_guard lock(mutex);
+  memory[*address] = {bytes, file, 0, true};
+  return *address != 0 ? 0 : kOutOfMemory;
+}
+SIMULATE(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (uint64_t address)) {
+  return release(address, true);
+}
+SIMULATE(cuStreamCreate, hipStreamCreateWithFlags, (void** stream, unsigned)) {
+  FAIL_IF_TOLD(cuStreamCreate, hipStreamCreateWithFlags);
+  *stream = new Stream();
+  return 0;
+}
+SIMULATE(cuStreamDestroy_v2, hipStreamDestroy, (void* stream)) {
+  delete stream_of(stream);
+  return 0;
+}
+SIMULATE(cuStreamQuery, hipStreamQuery, (void* stream)) {
+  FAIL_IF_TOLD(cuStreamQuery, hipStreamQuery);
+  return stream_of(stream)->idle() ? 0 : kNotReadyYet;
+}
+SIMULATE(cuStreamSynchronize, hipStreamSynchronize, (void* stream)) {
+  FAIL_IF_TOLD(cuStreamSynchronize, hipStreamSynchronize);
+  if (stream != nullptr) stream_of(stream)->synchronize();
+  return 0;
+}
+SIMULATE(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int)) {
+  FAIL_IF_TOLD(cuStreamBeginCapture_v2, hipStreamBeginCapture);
+  stream_of(stream)->captured = std::make_unique<std::vector<Work>>();
+  return 0;
+}
+SIMULATE(cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph)) {
+  // The stream leaves the capture mode even if this call fails.
+  std::vector<Work>* captured = stream_of(stream)->captured.release();
+  const auto failed = [&]() -> int {
+    FAIL_IF_TOLD(cuStreamEndCapture, hipStreamEndCapture);
+    return 0;
+  }();
+  if (failed != 0) delete captured;
+  *graph = failed != 0 ? nullptr : captured;
+  return failed;
+}
+SIMULATE(cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned)) {
+  *event = new Event();
+  return 0;
+}
+SIMULATE(cuEventDestroy_v2, hipEventDestroy, (void* event)) {
+  delete static_cast<Event*>(event);
+  return 0;
+}
+SIMULATE(cuEventRecord, hipEventRecord, (void* handle, void* stream)) {
+  auto* event = static_cast<Event*>(handle);
+  const uint64_t number = ++event->recorded;
+  submit(stream, [event, number] { event->reached = number; });
+  return 0;
+}
+SIMULATE(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* handle, unsigned)) {
+  auto* event = static_cast<Event*>(handle);
+  const uint64_t number = event->recorded;
+  submit(stream, [event, number] {
+    while (event->reached < number) sched_yield();
+  });
+  return 0;
+}
+SIMULATE(cuEventSynchronize, hipEventSynchronize, (void* handle)) {
+  auto* event = static_cast<Event*>(handle);
+  while (event->reached < event->recorded) sched_yield();
+  return 0;
+}
+SIMULATE(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void*, void*)) {
+  *ms = 0;  // a simulation has no time
+  return 0;
+}
+SIMULATE(cuModuleLoadDataEx, hipModuleLoadDataEx,
+         (void** module, const void*, unsigned, int*, void**)) {
+  FAIL_IF_TOLD(cuModuleLoadDataEx, hipModuleLoadDataEx);
+  static int anything;
+  *module = &anything;
+  return 0;
+}
+SIMULATE(cuModuleUnload, hipModuleUnload, (void*)) { return 0; }
+SIMULATE(cuModuleGetFunction, hipModuleGetFunction, (void** function, void*, const char* name)) {
+  FAIL_IF_TOLD(cuModuleGetFunction, hipModuleGetFunction);
+  const cpu::Kernel kernel = cpu::find_kernel(name);
+  std::memcpy(function, &kernel, sizeof kernel);
+  return kernel != nullptr ? 0 : kNotFound;
+}
+SIMULATE(cuOccupancyMaxActiveBlocksPerMultiprocessor,
+         hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, void*, int, size_t)) {
+  *blocks = 1;
+  return 0;
+}
+SIMULATE(cuLaunchKernel, hipModuleLaunchKernel,
+         (void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
+          unsigned, void* stream, void** arguments, void**)) {
+  FAIL_IF_TOLD(cuLaunchKernel, hipModuleLaunchKernel);
+  if (threads != kBlockThreads || blocks > unsigned{kMultiprocessors}) return kInvalidValue;
+  cpu::Kernel kernel = nullptr;
+  std::memcpy(&kernel, &function, sizeof kernel);
+  Launch launch;
+  std::memcpy(&launch, arguments[0], sizeof launch);
+  Stream* s = stream_of(stream);
+  submit(stream, [s, kernel, launch, blocks] { s->launch(kernel, launch, blocks); });
+  return 0;
+}
+SIMULATE(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
+         (void** executable, void* graph, unsigned long long)) {
+  FAIL_IF_TOLD(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags);
+  *executable = new std::vector<Work>(*static_cast<std::vector<Work>*>(graph));
+  return 0;
+}
+SIMULATE(cuGraphLaunch, hipGraphLaunch, (void* executable, void* stream)) {
+  FAIL_IF_TOLD(cuGraphLaunch, hipGraphLaunch);
+  for (const Work& work : *static_cast<std::vector<Work>*>(executable)) submit(stream, work);
+  return 0;
+}
+SIMULATE(cuGraphExecDestroy, hipGraphExecDestroy, (void* executable)) {
+  delete static_cast<std::vector<Work>*>(executable);
+  return 0;
+}
+SIMULATE(cuGraphDestroy, hipGraphDestroy, (void* graph)) {
+  delete static_cast<std::vector<Work>*>(graph);
+  return 0;
+}
+
+// What only one vendor has.
+#if defined(SIMULATE_HIP)
+EXPORTED int hipSetDevice(int device) {
+  FAIL_IF_TOLD(hipSetDevice, hipSetDevice);
+  return device < devices() ? 0 : kInvalidValue;
+}
+EXPORTED int hipDeviceEnablePeerAccess(int, unsigned) { return 0; }
+EXPORTED const char* hipGetErrorString(int) { return "simulated error"; }
+EXPORTED int hipExtMallocWithFlags(uint64_t* address, size_t bytes, unsigned flags) {
+  FAIL_IF_TOLD(hipExtMallocWithFlags, hipExtMallocWithFlags);
+  if (flags == 3) return kInvalidValue;  // as before ROCm 5.7: fine-grained is the fallback
+  return allocate(address, bytes);
+}
+#else
+EXPORTED int cuDevicePrimaryCtxRetain(void** context, int) {
+  FAIL_IF_TOLD(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain);
+  static int anything;
+  *context = &anything;
+  return 0;
+}
+EXPORTED int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+EXPORTED int cuCtxSetCurrent(void*) {
+  FAIL_IF_TOLD(cuCtxSetCurrent, cuCtxSetCurrent);
+  return 0;
+}
+EXPORTED int cuCtxEnablePeerAccess(void*, unsigned) { return 0; }
+EXPORTED int cuGetErrorString(int, const char** text) {
+  *text = "simulated error";
+  return 0;
+}
+EXPORTED int cuPointerGetAttribute(void* value, int, uint64_t address) {
+  std::lock_guard lock(mutex);
+  const auto found = memory.find(address);
+  if (found == memory.end()) return kInvalidValue;
+  std::memcpy(value, &found->second.identity, 8);
+  return 0;
+}
+#endif
