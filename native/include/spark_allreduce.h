@@ -296,13 +296,14 @@ SAR_API sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns);
 /*
  * GPU backend only; the host backend does not export these.
  *
- * Buffers are device memory, and so is the arena. A collective still returns when its result is there.
- * Work of the caller that produces an input must be on the communicator's stream, or have ended.
+ * Buffers are device memory, and so is the arena. A collective still returns when its result is
+ * there. Work of the caller that produces an input must be on the communicator's stream, or have
+ * ended.
  *
- * Graph mode: between sar_gpu_capture_begin and sar_gpu_capture_end collectives are recorded, together
- * with whatever else the caller enqueues on the stream, on any buffers of the device. The end of the
- * capture is collective: ranks exchange their buffers and check that all recorded the same sequence.
- * Replays then run without the host; sar_gpu_wait tells how they went.
+ * Graph mode: between sar_gpu_capture_begin and sar_gpu_capture_end collectives are recorded,
+ * together with whatever else the caller enqueues on the stream, on any buffers of the device. The
+ * end of the capture is collective: ranks exchange their buffers and check that all recorded the
+ * same sequence. Replays then run without the host; sar_gpu_wait tells how they went.
  */
 typedef struct sar_graph sar_graph;
 
@@ -321,8 +322,8 @@ SAR_API sar_status sar_gpu_copy_to_host(sar_comm *comm, void *host, const void *
                                         uint64_t bytes);
 
 /*
- * Collective: makes the allocation that `device` lies in reachable for all peers, like the arena. It
- * must not be freed before the communicator is destroyed.
+ * Collective: makes the allocation that `device` lies in reachable for all peers, like the arena.
+ * It must not be freed before the communicator is destroyed.
  */
 SAR_API sar_status sar_gpu_register(sar_comm *comm, const void *device, int64_t timeout_ns);
 
