@@ -476,10 +476,15 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** Closes this communicator, but keeps its native part for the next stage under this lease. */
+  /**
+   * Closes this communicator, but keeps its native part for the next stage under this lease. Not if
+   * foreign memory is still registered: all ranks would have to meet once more to let go of it, so
+   * they let go of all.
+   */
   public void closeInto(Leases leases, UUID lease) {
+    boolean foreign = !registrations.isEmpty();
     if (end()) {
-      if (comm.detach() == Status.OK) {
+      if (!foreign && comm.detach() == Status.OK) {
         leases.put(lease, member);
       } else {
         member.close();

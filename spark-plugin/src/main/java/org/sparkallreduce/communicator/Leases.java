@@ -34,9 +34,12 @@ public final class Leases implements AutoCloseable {
     this.memory = settings.leaseMemory();
   }
 
-  /** A member of that lease that fits, which now belongs to the caller. */
+  /**
+   * The newest member of that lease that fits, which now belongs to the caller. All ranks look for
+   * the newest, so they find the same communicator where older ones are left.
+   */
   synchronized Optional<Member> take(UUID lease, int ranks, Settings settings) {
-    for (Iterator<Idle> all = idle.iterator(); all.hasNext(); ) {
+    for (Iterator<Idle> all = idle.descendingIterator(); all.hasNext(); ) {
       Idle next = all.next();
       if (next.lease().equals(lease) && next.member().fits(ranks, settings)) {
         all.remove();

@@ -1,6 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.communicator;
 
+import java.util.UUID;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.ffm.NativeCommunicator;
 
@@ -9,13 +10,19 @@ import org.sparkallreduce.ffm.NativeCommunicator;
  * the ranks of another stage are the same members, perhaps in another order.
  *
  * @param comm owned: whoever has the member closes it
+ * @param opened the session that connected it
  * @param number the rank that this process had when the communicator was connected
  * @param worldSize how many members there are
  * @param arenaBytes size of each member's arena
  * @param stagingBytes size of each member's staging buffers, and of the copies of heap arrays
  */
 record Member(
-    NativeCommunicator comm, int number, int worldSize, long arenaBytes, long stagingBytes)
+    NativeCommunicator comm,
+    UUID opened,
+    int number,
+    int worldSize,
+    long arenaBytes,
+    long stagingBytes)
     implements AutoCloseable {
 
   /** Whether a stage with these needs can use it. */

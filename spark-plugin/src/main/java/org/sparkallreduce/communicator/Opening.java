@@ -52,11 +52,11 @@ final class Opening {
    */
   Opened open(Optional<UUID> lease, Leases leases) {
     requireWorldSize();
-    Member held = lease.flatMap(id -> attach(id, leases)).orElse(null);
+    Member held = lease.map(id -> attach(id, leases)).orElse(null);
     NativeCommunicator fresh = null;
     try {
       fresh = held == null ? create() : null;
-      List<Hello> ranks = exchange(lease, held, fresh);
+      List<Hello> ranks = exchange(held, fresh);
       if (held != null && allHoldIt(ranks)) {
         renumber(held, ranks);
         return new Opened(held, ranks);
@@ -67,7 +67,7 @@ final class Opening {
           held = null;
           fresh = create();
         }
-        ranks = exchange(lease, null, fresh);
+        ranks = exchange(null, fresh);
       }
       return new Opened(connect(fresh, ranks), ranks);
     } catch (Throwable t) {
@@ -90,18 +90,19 @@ final class Opening {
     }
   }
 
-  /** Takes part again before it is said, so that nobody meets a rank that has not come back yet. */
-  private Optional<Member> attach(UUID lease, Leases leases) {
-    return leases
-        .take(lease, identity.worldSize(), settings)
-        .filter(
-            member -> {
-              if (member.comm().attach() == Status.OK) {
-                return true;
-              }
-              member.close(); // aborted, or a peer has ended: all will open a new one
-              return false;
-            });
+  /**
+   * Takes part again before it is said, so that nobody meets a rank that has not come back yet.
+   * Null if nothing is left under the lease: what cannot go on any more, since a peer has aborted
+   * it, closed it or ended, is closed here, lest it be found again in each stage.
+   */
+  private @Nullable Member attach(UUID lease, Leases leases) {
+    while (true) {
+      Member member = leases.take(lease, identity.worldSize(), settings).orElse(null);
+      if (member == null || member.comm().attach() == Status.OK) {
+        return member;
+      }
+      member.close();
+    }
   }
 
   private NativeCommunicator create() {
@@ -120,12 +121,11 @@ final class Opening {
     }
   }
 
-  private List<Hello> exchange(
-      Optional<UUID> lease, Member held, @Nullable NativeCommunicator fresh) {
+  private List<Hello> exchange(@Nullable Member held, @Nullable NativeCommunicator fresh) {
     Optional<Held> word =
         held == null
             ? Optional.empty()
-            : Optional.of(new Held(lease.orElseThrow(), held.number(), held.comm().sequence()));
+            : Optional.of(new Held(held.opened(), held.number(), held.comm().sequence()));
     ByteBuffer handle = fresh == null ? ByteBuffer.allocate(0) : fresh.handle();
     String[] messages = exchange.allGather(codec.encode(hello(word, handle)));
     var ranks = new ArrayList<Hello>(messages.length);
@@ -174,7 +174,7 @@ final class Opening {
       Held held = rank.held().orElse(null);
       if (held == null
           || first.isEmpty()
-          || !held.lease().equals(first.get().lease())
+          || !held.opened().equals(first.get().opened())
           || held.sequence() != first.get().sequence()
           || held.member() < 0
           || held.member() >= seen.length
@@ -197,6 +197,7 @@ final class Opening {
     requireOk(fresh.connect(handles, settings.timeout().toNanos()), ranks);
     return new Member(
         fresh,
+        identity.session(),
         identity.rank(),
         identity.worldSize(),
         settings.arenaBytes(),

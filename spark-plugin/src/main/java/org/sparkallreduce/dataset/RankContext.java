@@ -22,6 +22,7 @@ import org.slf4j.LoggerFactory;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Communicator;
+import org.sparkallreduce.communicator.Leases;
 import org.sparkallreduce.communicator.LocalNode;
 import org.sparkallreduce.communicator.RankIdentity;
 import org.sparkallreduce.exchange.Exchange;
@@ -50,6 +51,7 @@ public final class RankContext {
   private final int size;
   private final Optional<String> device;
   private volatile @Nullable Communicator communicator;
+  private @Nullable Leases leases;
   private Runnable settleMetrics = () -> {};
   private volatile boolean failed;
 
@@ -116,6 +118,7 @@ public final class RankContext {
             exchange(node.settings()),
             lease,
             node.leases());
+    leases = node.leases();
     settleMetrics = node.activity().follow(open);
     communicator = open;
     if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
@@ -237,8 +240,10 @@ public final class RankContext {
     } catch (AllReduceException.Usage e) {
       LOG.warn("The function of rank {} closed its communicator itself", rank(), e);
     }
-    if (lease.isPresent() && !failed && !task.isInterrupted()) {
-      open.closeInto(LocalNode.current().leases(), lease.get());
+    // Not the process's present store: at the end of the application there is none.
+    Leases store = leases;
+    if (store != null && lease.isPresent() && !failed && !task.isInterrupted()) {
+      open.closeInto(store, lease.get());
     } else {
       open.close();
     }

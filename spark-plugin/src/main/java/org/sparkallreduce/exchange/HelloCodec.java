@@ -94,8 +94,8 @@ public final class HelloCodec {
           .held()
           .ifPresent(
               held -> {
-                output.writeLong(held.lease().getMostSignificantBits());
-                output.writeLong(held.lease().getLeastSignificantBits());
+                output.writeLong(held.opened().getMostSignificantBits());
+                output.writeLong(held.opened().getLeastSignificantBits());
                 output.writeInt(held.member());
                 output.writeLong(held.sequence());
               });
@@ -133,8 +133,8 @@ public final class HelloCodec {
       if (!input.readBoolean()) {
         return Optional.empty();
       }
-      UUID lease = new UUID(input.readLong(), input.readLong());
-      return Optional.of(new Held(lease, input.readInt(), input.readLong()));
+      UUID opened = new UUID(input.readLong(), input.readLong());
+      return Optional.of(new Held(opened, input.readInt(), input.readLong()));
     }
 
     private static Schedule schedule(int code) {

@@ -19,6 +19,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
@@ -33,7 +34,7 @@ class LeasesTest {
 
   private final Settings settings = Ranks.settings();
   private final List<Leases> nodes =
-      IntStream.range(0, 3).mapToObj(_ -> new Leases(settings)).toList();
+      IntStream.range(0, 4).mapToObj(_ -> new Leases(settings)).toList();
 
   @AfterEach
   void closeTheNodes() throws IOException {
@@ -114,7 +115,7 @@ class LeasesTest {
     }
 
     assertThat(mappings()).isEqualTo(mappings);
-    assertThat(nodes).allSatisfy(node -> assertThat(node.size()).isEqualTo(1));
+    assertThat(nodes.subList(0, 3)).allSatisfy(node -> assertThat(node.size()).isEqualTo(1));
   }
 
   @Test
@@ -139,7 +140,7 @@ class LeasesTest {
     nodes.get(1).close(); // as the executor's end does
 
     assertThat(stage(0, 1, 2)).isEqualTo(new Stage(1, List.of(1.0, 1.0, 1.0)));
-    assertThat(nodes).extracting(Leases::size).containsExactly(1, 0, 1);
+    assertThat(nodes.subList(0, 3)).extracting(Leases::size).containsExactly(1, 0, 1);
   }
 
   @Test
@@ -152,12 +153,54 @@ class LeasesTest {
   }
 
   @Test
+  void twoCommunicatorsUnderOneLeaseAreNeverTakenForOne() throws Exception {
+    stage(0, 1);
+    stage(2, 3);
+    // Node 0 has member 0 of one, node 3 member 1 of the other, and both have seen as many calls.
+    assertThat(stage(0, 3)).isEqualTo(new Stage(2, List.of(0.0, 0.0)));
+    assertThat(stage(0, 3)).isEqualTo(new Stage(1, List.of(0.0, 0.0)));
+    // What is left of the two cannot go on, and is let go.
+    assertThat(stage(1, 2)).isEqualTo(new Stage(1, List.of(0.0, 0.0)));
+    assertThat(nodes).extracting(Leases::size).containsExactly(1, 1, 1, 1);
+    assertThat(mappings()).isEqualTo(4);
+  }
+
+  @Test
+  void aMemberWhosePeerHasLeftIsFoundOnceOnly() throws Exception {
+    stage(0, 0);
+    stage(0, 1); // one of node 0's two members is used, and let go of, since node 1 holds none
+    assertThat(stage(0, 1)).isEqualTo(new Stage(1, List.of(0.0, 0.0)));
+    stage(0, 0);
+    stage(0, 0);
+    assertThat(stage(0, 0)).isEqualTo(new Stage(1, List.of(0.0, 0.0)));
+    assertThat(nodes.getFirst().size()).isEqualTo(2);
+  }
+
+  @Test
+  void withForeignMemoryStillRegisteredItIsNotKept(@TempDir Path folder) throws Exception {
+    Path file = Files.write(folder.resolve("foreign"), new byte[4096]);
+    try (var node = new Leases(settings)) {
+      Communicator communicator = open(settings, node, LEASE);
+      var buffer = communicator.register(file, 0, 16, DataType.FLOAT32);
+      communicator.closeInto(node, LEASE);
+      assertThat(node.size()).isZero();
+
+      Communicator next = open(settings, node, LEASE);
+      next.deregister(next.register(file, 0, 16, DataType.FLOAT32));
+      next.closeInto(node, LEASE);
+      assertThat(node.size()).isEqualTo(1);
+      assertThatThrownBy(() -> buffer.segment().get(java.lang.foreign.ValueLayout.JAVA_INT, 0))
+          .isInstanceOf(IllegalStateException.class);
+    }
+  }
+
+  @Test
   void otherOptionsOrAnotherLeaseOpenAnotherCommunicator() throws Exception {
     stage(0, 1, 2);
     Settings larger = Ranks.settings("spark.allreduce.arena.size", "2m");
     assertThat(stage(larger, LEASE, 0, 1, 2).sums()).containsOnly(1.0);
     assertThat(stage(settings, new UUID(8, 8), 0, 1, 2).sums()).containsOnly(1.0);
-    assertThat(nodes).allSatisfy(node -> assertThat(node.size()).isEqualTo(3));
+    assertThat(nodes.subList(0, 3)).allSatisfy(node -> assertThat(node.size()).isEqualTo(3));
     // All three are still there, each for its own.
     assertThat(stage(0, 1, 2).exchanges()).isEqualTo(1);
     assertThat(stage(larger, LEASE, 0, 1, 2).exchanges()).isEqualTo(1);

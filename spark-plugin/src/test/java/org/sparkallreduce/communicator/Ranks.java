@@ -103,14 +103,20 @@ final class Ranks {
     var barrier = new CyclicBarrier(worldSize);
     return message -> {
       messages[codec.get().decode(-1, message).rank()] = message;
-      try {
-        barrier.await(Duration.ofSeconds(60).toSeconds(), java.util.concurrent.TimeUnit.SECONDS);
-      } catch (InterruptedException
-          | BrokenBarrierException
-          | java.util.concurrent.TimeoutException e) {
-        throw new AssertionError("a rank did not come to the exchange", e);
-      }
-      return messages.clone();
+      await(barrier);
+      String[] all = messages.clone();
+      await(barrier); // before anyone comes to the next exchange
+      return all;
     };
+  }
+
+  private static void await(CyclicBarrier barrier) {
+    try {
+      barrier.await(Duration.ofSeconds(60).toSeconds(), java.util.concurrent.TimeUnit.SECONDS);
+    } catch (InterruptedException
+        | BrokenBarrierException
+        | java.util.concurrent.TimeoutException e) {
+      throw new AssertionError("a rank did not come to the exchange", e);
+    }
   }
 }

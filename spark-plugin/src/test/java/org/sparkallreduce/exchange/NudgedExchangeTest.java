@@ -148,7 +148,7 @@ class NudgedExchangeTest {
                   Thread.ofPlatform()
                       .start(
                           () -> {
-                            do {
+                            do { // at least once, however late this thread begins
                               task.interrupt();
                               Thread.onSpinWait();
                             } while (!Thread.currentThread().isInterrupted());
@@ -212,6 +212,9 @@ class NudgedExchangeTest {
                     3,
                     context -> {
                       if (context.partitionId() == 1) {
+                        while (exchangeThreads() < 2) {
+                          Thread.onSpinWait();
+                        }
                         throw new IllegalStateException("rank 1 has a headache");
                       }
                       try {
