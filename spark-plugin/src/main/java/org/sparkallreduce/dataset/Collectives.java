@@ -29,7 +29,9 @@ import scala.reflect.ClassTag$;
  * one per executor that runs at that moment, at most 16.
  *
  * <p>All throw {@link AllReduceException}: {@code Setup} before anything has run, {@code
- * RankFailed} if the function of a rank threw, and others as documented there.
+ * RankFailed} if the function of a rank threw, {@code Aborted} with Spark's own exception as its
+ * cause if the job ended for another reason (it was cancelled, or the rows could not be computed),
+ * and others as documented there.
  */
 public final class Collectives {
   private Collectives() {}
