@@ -1,6 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.exchange;
 
+import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -46,11 +47,14 @@ public final class NudgedExchange implements Exchange {
     }
     breakSync(call);
     throw new AllReduceException.TimedOut(
-        "The exchange of stage %d (attempt %d) did not complete within %d s: rank %d came, but not all of"
+        "The exchange of stage %d (attempt %d) did not complete within %s s: rank %d came, but not all of"
                 .formatted(
                     context.stageId(),
                     context.stageAttemptNumber(),
-                    timeout.toSeconds(),
+                    new BigDecimal(timeout.toMillis())
+                        .movePointLeft(3)
+                        .stripTrailingZeros()
+                        .toPlainString(),
                     context.partitionId())
             + " the other %d did. Look at the executor logs of the other ranks; raise"
                 .formatted(context.getTaskInfos().length - 1)

@@ -251,6 +251,7 @@ class NudgedExchangeTest {
 
     assertThat(SEEN.get())
         .isInstanceOf(AllReduceException.TimedOut.class)
+        .hasMessageContaining("within 0.3 s")
         .hasMessageContaining("rank 1 came")
         .hasMessageContaining("spark.allreduce.timeout");
   }
