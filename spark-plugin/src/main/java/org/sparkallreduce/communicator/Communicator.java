@@ -10,7 +10,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
@@ -48,6 +50,11 @@ import org.sparkallreduce.ffm.Status;
 public final class Communicator implements AutoCloseable {
   /** Where buffers begin: a multiple of the cache line, and of what streaming stores like. */
   private static final long BUFFER_ALIGNMENT = 256;
+
+  /** How long an aborted collective may take to end: it may be moving much data. */
+  private static final long LONGEST_LEAVE_NANOS = TimeUnit.SECONDS.toNanos(30);
+
+  private static final long LEAVE_POLL_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
 
   private final NativeLibrary library;
   private final Settings settings;
@@ -494,11 +501,11 @@ public final class Communicator implements AutoCloseable {
 
   /** From here on every use is refused. False if that was so before. */
   private boolean end() {
-    if (!busy.compareAndSet(false, true)) {
+    if (!enterLast()) {
       throw new AllReduceException.Usage(
-          "The communicator of rank %d is in use by another thread: end its collective first, with"
+          "The communicator of rank %d is in use by another thread, which does not leave its collective."
                   .formatted(rank)
-              + " abort if need be, and close it then.");
+              + " Its memory stays mapped until the process ends.");
     }
     try {
       synchronized (endLock) {
@@ -513,6 +520,19 @@ public final class Communicator implements AutoCloseable {
     } finally {
       leave();
     }
+  }
+
+  /** A thread that is still in a collective is made to leave it, which an abort does at once. */
+  private boolean enterLast() {
+    long start = System.nanoTime();
+    while (!busy.compareAndSet(false, true)) {
+      abort("rank %d ended while another of its threads was in a collective".formatted(rank));
+      if (System.nanoTime() - start > LONGEST_LEAVE_NANOS) {
+        return false;
+      }
+      LockSupport.parkNanos(LEAVE_POLL_NANOS);
+    }
+    return true;
   }
 
   private void begin() {

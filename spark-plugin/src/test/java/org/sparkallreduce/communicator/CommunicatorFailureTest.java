@@ -229,6 +229,42 @@ class CommunicatorFailureTest {
   }
 
   @Test
+  void closingMakesAThreadThatIsStillInACollectiveLeaveIt() {
+    var seen = new AtomicReference<Throwable>();
+    var closed = new CountDownLatch(1);
+    Ranks.run(
+        2,
+        settings,
+        communicator -> {
+          communicator.barrier();
+          if (communicator.rank() == 1) {
+            closed.await(); // so the collective of rank 0's other thread cannot end by itself
+            return 0;
+          }
+          var inside = new CountDownLatch(1);
+          Thread other =
+              Thread.ofPlatform()
+                  .start(
+                      () -> {
+                        inside.countDown();
+                        try {
+                          communicator.barrier();
+                        } catch (AllReduceException e) {
+                          seen.set(e);
+                        }
+                      });
+          inside.await();
+          communicator.close();
+          closed.countDown();
+          other.join();
+          return 0;
+        });
+
+    assertThat(seen.get())
+        .isInstanceOfAny(AllReduceException.Aborted.class, AllReduceException.Usage.class);
+  }
+
+  @Test
   void anAbortedCommunicatorRefusesFurtherUseWithTheFirstCause() {
     Ranks.run(
         2,
