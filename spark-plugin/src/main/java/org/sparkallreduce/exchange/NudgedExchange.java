@@ -26,6 +26,9 @@ public final class NudgedExchange implements Exchange {
   private static final long FIRST_NUDGE_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
   private static final long SLOWEST_NUDGE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
 
+  private static final int BREAK_ROUNDS = 4;
+  private static final Duration BREAK_PATIENCE = Duration.ofSeconds(1);
+
   private final BarrierTaskContext context;
   private final Duration timeout;
 
@@ -65,20 +68,19 @@ public final class NudgedExchange implements Exchange {
    * Makes Spark answer a call that has waited too long, on this and on all other ranks: a barrier
    * and an allGather within one synchronisation fail both. Otherwise the thread would wait on for
    * as long as the executor lives. Should the allGather complete just now, the barrier would begin
-   * a new synchronisation and wait in turn: then the next round breaks that one.
+   * a new synchronisation and wait in turn: then the next round breaks that one. A driver that does
+   * not answer at all is not asked again and again; its executors end without it.
    */
   private void breakSync(Call stuck) {
     Call pending = stuck;
-    boolean breakWithBarrier = true;
-    while (!pending.isDone()) {
+    for (int round = 0; round < BREAK_ROUNDS && !pending.isDone(); round++) {
       Call breaker =
-          breakWithBarrier
-              ? new Call("barrier", () -> barrier())
+          round % 2 == 0
+              ? new Call("barrier", this::barrier)
               : new Call("allGather", () -> context.allGather(""));
-      breaker.waitUntilDone(Duration.ofSeconds(1));
-      pending.waitUntilDone(Duration.ofSeconds(1));
+      breaker.waitUntilDone(BREAK_PATIENCE);
+      pending.waitUntilDone(BREAK_PATIENCE);
       pending = breaker;
-      breakWithBarrier = !breakWithBarrier;
     }
   }
 
