@@ -4,9 +4,8 @@ package org.sparkallreduce.exchange;
 import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 import org.apache.spark.BarrierTaskContext;
 import org.sparkallreduce.AllReduceException;
@@ -92,6 +91,7 @@ public final class NudgedExchange implements Exchange {
   /** One of Spark's blocking calls, on a thread of its own. */
   private final class Call {
     private final CompletableFuture<String[]> answer = new CompletableFuture<>();
+    private final Thread waiter = Thread.currentThread();
     private final Thread thread;
 
     Call(String name, Supplier<String[]> call) {
@@ -106,6 +106,7 @@ public final class NudgedExchange implements Exchange {
                     } catch (Throwable t) {
                       answer.completeExceptionally(t);
                     }
+                    LockSupport.unpark(waiter);
                   });
       thread.start();
     }
@@ -122,35 +123,34 @@ public final class NudgedExchange implements Exchange {
       }
     }
 
-    /** False if {@code limit} passed first. An interrupt of the calling thread stays pending. */
+    /**
+     * False if {@code limit} passed first. An interrupt of the calling thread stays pending, and is
+     * never taken and given back: Spark's task threads can lose one that they send to themselves
+     * while another thread is about to send one.
+     */
+    @SuppressWarnings("ThreadPriorityCheck") // yielding is a courtesy here, not a means
     boolean waitUntilDone(Duration limit) {
       long start = System.nanoTime();
-      boolean interrupted = false;
-      try {
-        while (true) {
-          long waited = System.nanoTime() - start;
-          long left = limit.toNanos() - waited;
-          if (left <= 0) {
-            return answer.isDone();
-          }
-          // Late ranks are waited for with fewer looks; a twentieth more time at most.
-          long pause = Math.clamp(waited / 20, FIRST_NUDGE_NANOS, SLOWEST_NUDGE_NANOS);
-          try {
-            answer.get(Math.min(pause, left), TimeUnit.NANOSECONDS);
-            return true;
-          } catch (ExecutionException e) {
-            return true;
-          } catch (TimeoutException e) {
-            nudge();
-          } catch (InterruptedException e) {
-            interrupted = true;
-          }
+      long nudged = start;
+      while (!answer.isDone()) {
+        long now = System.nanoTime();
+        long left = limit.toNanos() - (now - start);
+        if (left <= 0) {
+          return false;
         }
-      } finally {
-        if (interrupted) {
-          Thread.currentThread().interrupt();
+        // Late ranks are waited for with fewer looks; a twentieth more time at most.
+        long pause = Math.clamp((now - start) / 20, FIRST_NUDGE_NANOS, SLOWEST_NUDGE_NANOS);
+        if (now - nudged >= pause) {
+          nudge();
+          nudged = now;
+        }
+        if (Thread.currentThread().isInterrupted()) {
+          Thread.yield(); // an interrupted thread cannot park
+        } else {
+          LockSupport.parkNanos(this, Math.min(pause, left));
         }
       }
+      return true;
     }
 
     /**
