@@ -176,12 +176,13 @@ public final class Communicator implements AutoCloseable {
     requireOwn(buffer);
     begin();
     try {
-      Arena registration = registrations.remove(buffer.segment().address());
+      Arena registration = registrations.get(buffer.segment().address());
       if (registration == null) {
         throw new AllReduceException.Usage(
             "Only a buffer that register returned can be deregistered, and only once.");
       }
       check(comm.deregister(buffer.segment(), timeoutNanos));
+      registrations.remove(buffer.segment().address());
       registration.close();
     } finally {
       leave();

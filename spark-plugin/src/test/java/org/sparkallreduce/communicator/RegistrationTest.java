@@ -110,4 +110,23 @@ class RegistrationTest {
                 assertThatThrownBy(() -> buffer.segment().getAtIndex(JAVA_FLOAT, 0))
                     .isInstanceOf(IllegalStateException.class));
   }
+
+  @Test
+  void aBufferWhoseDeregistrationFailedEndsWithTheCommunicatorToo() {
+    var buffers =
+        Ranks.run(
+            1,
+            settings,
+            communicator -> {
+              RegisteredBuffer buffer =
+                  communicator.register(file(0, 4096), 0, 4, DataType.FLOAT32);
+              communicator.abort("before the deregistration");
+              assertThatThrownBy(() -> communicator.deregister(buffer))
+                  .isInstanceOf(AllReduceException.Aborted.class);
+              return buffer;
+            });
+
+    assertThatThrownBy(() -> buffers.getFirst().segment().getAtIndex(JAVA_FLOAT, 0))
+        .isInstanceOf(IllegalStateException.class);
+  }
 }
