@@ -119,8 +119,8 @@ public final class RankContext {
             lease,
             node.leases());
     leases = node.leases();
+    communicator = open; // before anything else can fail: what is set here is closed with the task
     settleMetrics = node.activity().follow(open);
-    communicator = open;
     if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
       abort("rank %d was cancelled".formatted(rank()));
     }
