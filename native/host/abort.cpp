@@ -8,6 +8,16 @@
 
 namespace sar {
 
+namespace {
+
+// What is checked is what is used: the compiler must not read it again from shared memory.
+template <typename T>
+T read_once(const T &shared) {
+  return *static_cast<const volatile T *>(&shared);
+}
+
+}  // namespace
+
 bool Communicator::is_aborted() const {
   return header(rank_).abort.state.load(std::memory_order_acquire) != kNoAbort;
 }
@@ -81,14 +91,18 @@ Failure Communicator::read_cause(uint32_t rank) const {
     }
     cpu_relax();
   }
-  const uint32_t status = record.status;
+  // Any process of this user can have written this: only what can be true is passed on.
+  const uint32_t status = read_once(record.status);
   const bool proper = status > SAR_OK && status <= SAR_UNSUPPORTED;
+  const auto known_rank = [&](int32_t named) {
+    return named >= 0 && named < static_cast<int32_t>(world_size()) ? named : -1;
+  };
   Failure cause(proper ? static_cast<sar_status>(status) : SAR_SYSTEM_ERROR);
-  cause.facts.origin_rank = record.origin_rank;
-  cause.facts.culprit_rank = record.culprit_rank;
+  cause.facts.origin_rank = known_rank(read_once(record.origin_rank));
+  cause.facts.culprit_rank = known_rank(read_once(record.culprit_rank));
   cause.facts.collective = record.collective;
-  cause.facts.missing_ranks = record.missing_ranks;
-  cause.facts.dead_ranks = record.dead_ranks;
+  cause.facts.missing_ranks = record.missing_ranks & everybody();
+  cause.facts.dead_ranks = record.dead_ranks & everybody();
   cause.facts.step = record.step;
   cause.facts.sequence = record.sequence;
   cause.facts.waited_ns = record.waited_ns;
@@ -100,8 +114,9 @@ sar_status Communicator::remember_cause() const {
   const Failure cause = read_cause(rank_);
   Failure told(cause.status());
   told.facts = cause.facts;
-  if (cause.facts.origin_rank != static_cast<int32_t>(rank_)) {
-    told.message.append("rank %d reports: ", cause.facts.origin_rank);
+  const int32_t origin = cause.facts.origin_rank;
+  if (origin >= 0 && origin != static_cast<int32_t>(rank_)) {
+    told.message.append("rank %d reports: ", origin);
   }
   told.message.append("%s", cause.message.text());
   return remember(told);

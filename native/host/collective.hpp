@@ -57,7 +57,8 @@ class Collective {
 
   sar_status begin_registration(int64_t timeout_ns);
   sar_status map_region(Region &region, const char *path, uint64_t offset);
-  sar_status first_failure(uint32_t Announcement::*status) const;
+  // `own`: this rank's status, which its announcement may not say any more.
+  sar_status first_failure(uint32_t Announcement::*status, sar_status own) const;
 
   sar_status all_reduce();
   sar_status one_shot();

@@ -88,6 +88,12 @@ sar_status Communicator::connect(const Handle *handles, int64_t timeout_ns) {
     if (const sar_status status = check_handle(handles[peer], peer); status != SAR_OK) {
       return status;
     }
+    for (uint32_t other = 0; other < peer; other++) {
+      if (strcmp(handles[peer].name, handles[other].name) == 0) {
+        return refuse(SAR_INVALID_ARGUMENT, "the handles of ranks %u and %u name one segment",
+                      other, peer);
+      }
+    }
   }
   if (const sar_status status = map_peers(handles); status != SAR_OK) {
     return status;

@@ -135,7 +135,7 @@ class Communicator {
   sar_status wait(const Target &target);
   sar_status wait_for(const Target &target, uint32_t missing);
   bool look_often(const Target &target, uint32_t &missing) const;
-  bool spin(const Target &target, uint32_t &missing) const;
+  bool spin(const Target &target, uint32_t &missing);
   void sleep(const Target &target, uint32_t missing, uint64_t timeout_ns);
   // Looks for a reason why a wait for the missing ranks will never end.
   sar_status look_for_trouble(const Target &target, uint32_t missing, bool look_at_processes);
@@ -191,6 +191,7 @@ class Communicator {
   uint64_t timeout_ns_ = 0;
   uint64_t expected_total_ = kNoTotal;
   uint64_t wait_started_ = 0;
+  uint32_t awaited_ = 0;  // the rank that the current wait is for; the last one to come ends it
 };
 
 }  // namespace sar

@@ -97,6 +97,7 @@ constexpr sar_constant kConstants[] = {
     SAR_OFFSET(sar_statistics, wait_ns),
     SAR_OFFSET(sar_statistics, total_ns),
     SAR_OFFSET(sar_statistics, unregistered),
+    SAR_OFFSET(sar_statistics, peer_wait_ns),
 
     SAR_SIZE(sar_constant),
     SAR_OFFSET(sar_constant, name),

@@ -10,8 +10,17 @@ namespace sar {
 
 namespace {
 
-void note_failure(uint32_t &status, Announcement &announcement, sar_status failed) {
-  status = static_cast<uint32_t>(failed);
+// Once, into a copy: what is checked is what is used, whatever the owner writes meanwhile.
+Announcement read_once(const Announcement &shared) {
+  Announcement copy;
+  memcpy(&copy, &shared, sizeof copy);
+  asm volatile("" : "+m"(copy));  // or the compiler might look at the original again
+  copy.path[kPathBytes - 1] = 0;
+  copy.message[SAR_MESSAGE_BYTES - 1] = 0;
+  return copy;
+}
+
+void note_failure(Announcement &announcement) {
   strncpy(announcement.message, last_message(), sizeof announcement.message - 1);
   announcement.message[sizeof announcement.message - 1] = 0;
 }
@@ -74,13 +83,14 @@ sar_status Collective::register_file(const char *path, uint64_t offset, int64_t 
 sar_status Collective::map_region(Region &region, const char *path, uint64_t offset) {
   Announcement &mine = comm_.announcement(rank_);
   FileIdentity found{};
-  mine.opened_status = SAR_OK;
-  mine.mapped_status = SAR_OK;
-  FileMapping &own = region.mappings[comm_.member(rank_)];
-  if (const sar_status status = own.map(path, offset, call_.count, nullptr, found);
-      status != SAR_OK) {
-    note_failure(mine.opened_status, mine, status);
+  // Peers can write into this rank's announcement too: what it knows itself stays in locals.
+  const sar_status opened =
+      region.mappings[comm_.member(rank_)].map(path, offset, call_.count, nullptr, found);
+  if (opened != SAR_OK) {
+    note_failure(mine);
   }
+  mine.opened_status = static_cast<uint32_t>(opened);
+  mine.mapped_status = SAR_OK;
   mine.device = found.device;
   mine.inode = found.inode;
   mine.offset = offset;
@@ -88,40 +98,37 @@ sar_status Collective::map_region(Region &region, const char *path, uint64_t off
   if (const sar_status status = arrive(false); status != SAR_OK) {
     return status;
   }
-  if (const sar_status status = first_failure(&Announcement::opened_status); status != SAR_OK) {
+  if (const sar_status status = first_failure(&Announcement::opened_status, opened);
+      status != SAR_OK) {
     return status;
   }
-  for (uint32_t i = 1; i < ranks_ && mine.mapped_status == SAR_OK; i++) {
+  sar_status mapped = SAR_OK;
+  for (uint32_t i = 1; i < ranks_ && mapped == SAR_OK; i++) {
     const uint32_t peer = (rank_ + i) % ranks_;
-    // Copied first: what is checked is what is used.
-    Announcement theirs = comm_.announcement(peer);
-    theirs.path[kPathBytes - 1] = 0;
+    const Announcement theirs = read_once(comm_.announcement(peer));
     const FileIdentity expected{theirs.device, theirs.inode};
     const bool aligned = theirs.offset % kPageBytes == 0;
-    const sar_status status =
-        aligned ? region.mappings[comm_.member(peer)].map(theirs.path, theirs.offset, call_.count,
-                                                          &expected, found)
-                : refuse(SAR_SYSTEM_ERROR, "rank %u announced a damaged offset", peer);
-    if (status != SAR_OK) {
-      note_failure(mine.mapped_status, mine, status);
+    mapped = aligned ? region.mappings[comm_.member(peer)].map(theirs.path, theirs.offset,
+                                                               call_.count, &expected, found)
+                     : refuse(SAR_SYSTEM_ERROR, "rank %u announced a damaged offset", peer);
+    if (mapped != SAR_OK) {
+      note_failure(mine);
     }
   }
+  mine.mapped_status = static_cast<uint32_t>(mapped);
   if (const sar_status status = comm_.step(); status != SAR_OK) {
     return status;
   }
-  return first_failure(&Announcement::mapped_status);
+  return first_failure(&Announcement::mapped_status, mapped);
 }
 
 // All ranks see the same, so all fail or none. Nothing is aborted: all are still in step.
-sar_status Collective::first_failure(uint32_t Announcement::*status) const {
+sar_status Collective::first_failure(uint32_t Announcement::*status, sar_status own) const {
   for (uint32_t peer = 0; peer < ranks_; peer++) {
-    const Announcement &theirs = comm_.announcement(peer);
-    if (theirs.*status != SAR_OK) {
-      char message[SAR_MESSAGE_BYTES];
-      memcpy(message, theirs.message, sizeof message);
-      message[sizeof message - 1] = 0;
+    const Announcement theirs = read_once(comm_.announcement(peer));
+    if ((peer == rank_ ? static_cast<uint32_t>(own) : theirs.*status) != SAR_OK) {
       return refuse(SAR_SYSTEM_ERROR, "register: rank %u %s; nothing was registered", peer,
-                    message);
+                    theirs.message);
     }
   }
   return SAR_OK;

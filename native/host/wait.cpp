@@ -133,7 +133,9 @@ sar_status Communicator::wait(const Target &target) {
   wait_started_ = now_ns();
   const sar_status status = wait_for(target, missing);
   if (collective_ != SAR_COLLECTIVE_CONNECT) {
-    statistics_.wait_ns += now_ns() - wait_started_;
+    const uint64_t waited = now_ns() - wait_started_;
+    statistics_.wait_ns += waited;
+    statistics_.peer_wait_ns[awaited_] += waited;
   }
   return status;
 }
@@ -153,8 +155,9 @@ bool Communicator::look_often(const Target &target, uint32_t &missing) const {
 }
 
 // True if all have arrived.
-bool Communicator::spin(const Target &target, uint32_t &missing) const {
+bool Communicator::spin(const Target &target, uint32_t &missing) {
   while (true) {
+    awaited_ = static_cast<uint32_t>(__builtin_ctz(missing));
     // Also with cores enough: other work may have pushed the awaited rank on to this one. That
     // costs half a microsecond if it is not so, and saves the whole time of spinning if it is.
     yield_core();
@@ -198,6 +201,7 @@ sar_status Communicator::wait_for(const Target &target, uint32_t missing) {
 
 void Communicator::sleep(const Target &target, uint32_t missing, uint64_t timeout_ns) {
   const auto peer = static_cast<uint32_t>(__builtin_ctz(missing));
+  awaited_ = peer;
   Header &mine = header(rank_);
   const uint32_t doorbell = mine.doorbell.load(std::memory_order_seq_cst);
   mine.waiting_for.store(peer + 1, std::memory_order_seq_cst);

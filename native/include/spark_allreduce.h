@@ -41,7 +41,7 @@ extern "C" {
 #define SAR_API __attribute__((visibility("default")))
 
 /* Raised whenever a declaration, a constant, or a byte of shared layout changes. */
-#define SAR_ABI_VERSION 1u
+#define SAR_ABI_VERSION 2u
 
 #define SAR_MAX_RANKS 16u
 #define SAR_HANDLE_BYTES 256u
@@ -151,6 +151,9 @@ typedef struct sar_statistics {
   uint64_t total_ns;     /* time spent in collectives, waits included */
   uint64_t unregistered; /* collectives that fell back to staging, since a buffer of some rank
                             was not registered */
+  /* By rank: the part of wait_ns that ended when that rank came, as the last one. Whom the
+     collectives waited for. */
+  uint64_t peer_wait_ns[SAR_MAX_RANKS];
 } sar_statistics;
 
 typedef struct sar_constant {

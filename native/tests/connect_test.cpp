@@ -265,6 +265,7 @@ TEST(Constants, AreWhatTheHeaderSays) {
   EXPECT_EQ(value("sizeof(sar_failure)"), sizeof(sar_failure));
   EXPECT_EQ(value("sar_failure.waited_ns"), offsetof(sar_failure, waited_ns));
   EXPECT_EQ(value("sar_statistics.unregistered"), offsetof(sar_statistics, unregistered));
+  EXPECT_EQ(value("sar_statistics.peer_wait_ns"), offsetof(sar_statistics, peer_wait_ns));
   EXPECT_TRUE(says(sar_build_info(), {"spark-allreduce", "host"}));
 }
 
