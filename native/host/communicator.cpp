@@ -90,8 +90,8 @@ sar_status Communicator::connect(const Handle *handles, int64_t timeout_ns) {
     }
     for (uint32_t other = 0; other < peer; other++) {
       if (strcmp(handles[peer].name, handles[other].name) == 0) {
-        return refuse(SAR_INVALID_ARGUMENT, "the handles of ranks %u and %u name one segment",
-                      other, peer);
+        return refuse(SAR_INVALID_ARGUMENT, "the handle of rank %u names the segment of rank %u",
+                      peer, other);
       }
     }
   }

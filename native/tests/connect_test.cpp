@@ -138,7 +138,7 @@ TEST_F(Connecting, RefusesASegmentThatIsNotThePeersOwn) {
   expect_refused(named(make_file('d', bytes - 4096, 0600)), "another size");
   expect_refused(named(make_file('e', bytes + 4096, 0600)), "another size");
   expect_refused(named(make_file('f', bytes, 0600)), "another session or rank");
-  expect_refused(named(handles_[0].name), "another session or rank");
+  expect_refused(named(handles_[0].name), "names the segment of rank 0");
   expect_connects();
 }
 

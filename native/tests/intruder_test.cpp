@@ -116,7 +116,7 @@ class Intruder {
           }
           for (uint32_t turn = 0; !stop_; turn++) {
             write(turn % 2 == 0 ? garbage : was);
-            for (uint32_t i = 0; i < 50 && !stop_; i++) {
+            for (uint32_t i = 0; i < 5 && !stop_; i++) {
               std::this_thread::yield();
             }
           }
@@ -171,7 +171,7 @@ class Program {
   }
 
   void run() {
-    for (int round = 0; round < 2 && ok_; round++) {
+    for (int round = 0; round < 3 && ok_; round++) {
       for (uint32_t memory = 0; memory < 2; memory++) {
         once(inputs_[memory], outputs_[memory].data());
       }
@@ -185,7 +185,7 @@ class Program {
   static constexpr uint64_t kCount = 2048;  // of float64 in a buffer: more than a staging slot
   static constexpr uint64_t kBytes = kCount * 8;
   static constexpr uint64_t kHalf = 24 * 1024;
-  static constexpr int64_t kDeadline = 10 * kMillisecond;
+  static constexpr int64_t kDeadline = 3 * kMillisecond;
 
   void once(void *in, void *out) {
     for (const sar_schedule schedule : kSchedules) {
@@ -241,6 +241,7 @@ class Intrusion : public ::testing::TestWithParam<SharedField> {};
 TEST_P(Intrusion, SpoilsAResultOrEndsTheCommunicatorAndNeverMore) {
   WorldOptions options;
   options.arena_bytes = SAR_MIN_STAGING_BYTES;
+  options.spin_ns = 0;  // leaves the core to the intruder
   for (const uint64_t pattern : kPatterns) {
     const World world(2, options);
     const Intruder intruder(segment_of(world, 0), GetParam(), pattern);
@@ -288,22 +289,6 @@ TEST(Intruders, CannotHideThatARankCouldNotMapAPeersFile) {
       }
     });
   }
-}
-
-TEST(Intruders, CannotMakeTwoRanksOneSegment) {
-  const uint64_t session = new_session();
-  sar_comm *comms[2];
-  Handle handles[2];
-  for (uint32_t rank = 0; rank < 2; rank++) {
-    const sar_options options = options_for(rank, 2, {}, session);
-    ASSERT_EQ(sar_comm_create(&options, &comms[rank]), SAR_OK);
-    handles[rank] = handle_of(comms[rank]);
-  }
-  std::memcpy(handles[1].name, handles[0].name, kNameBytes);
-  EXPECT_EQ(sar_comm_connect(comms[0], handles, kPatience), SAR_INVALID_ARGUMENT);
-  EXPECT_TRUE(says(sar_last_error(), {"ranks 0 and 1 name one segment"}));
-  sar_comm_destroy(comms[0]);
-  sar_comm_destroy(comms[1]);
 }
 
 // What a process of the user `nobody` finds, as an exit code.
