@@ -31,18 +31,23 @@ class ArchitectureTest {
           .definedBy("org.sparkallreduce.dataset")
           .layer("plugin")
           .definedBy("org.sparkallreduce.plugin")
+          .layer("doctor")
+          .definedBy("org.sparkallreduce.doctor")
+          .whereLayer("doctor")
+          .mayNotBeAccessedByAnyLayer()
           .whereLayer("plugin")
           .mayNotBeAccessedByAnyLayer()
           .whereLayer("dataset")
-          .mayOnlyBeAccessedByLayers("plugin")
+          .mayOnlyBeAccessedByLayers("plugin", "doctor")
           .whereLayer("communicator")
-          .mayOnlyBeAccessedByLayers("dataset", "plugin")
+          .mayOnlyBeAccessedByLayers("dataset", "plugin", "doctor")
           .whereLayer("exchange")
-          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin")
+          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "doctor")
           .whereLayer("ffm")
-          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin")
+          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "doctor")
           .whereLayer("vocabulary")
-          .mayOnlyBeAccessedByLayers("ffm", "exchange", "communicator", "dataset", "plugin");
+          .mayOnlyBeAccessedByLayers(
+              "ffm", "exchange", "communicator", "dataset", "plugin", "doctor");
 
   @ArchTest
   static final ArchRule PACKAGES_HAVE_NO_CYCLES =

@@ -2,40 +2,67 @@
 package org.sparkallreduce.communicator;
 
 import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Supplier;
 import org.sparkallreduce.ffm.Statistics;
 
-/**
- * What the ranks of this process have done, over all stages that have ended: the plugin's metrics.
- */
+/** What the ranks of this process have done in stages that have ended: the plugin's metrics. */
 public final class Activity {
   private final LongAdder collectives = new LongAdder();
   private final LongAdder bytes = new LongAdder();
   private final LongAdder waitNanos = new LongAdder();
   private final LongAdder totalNanos = new LongAdder();
   private final LongAdder unregistered = new LongAdder();
+  private volatile Statistics last = Statistics.NONE;
 
   Activity() {}
 
   /**
-   * Begins to count what {@code communicator} does. The counts are added when the returned action
-   * is run, before it is closed; it may have been used by other stages before.
+   * Begins to count what {@code communicator} does, which other stages may have used before.
+   *
+   * @return gives what it did since, and adds that to the sums; to be asked once, before the
+   *     communicator is closed
    */
-  public Runnable follow(Communicator communicator) {
+  public Supplier<Statistics> follow(Communicator communicator) {
     Statistics before = communicator.statistics();
-    return () -> add(before, communicator.statistics());
+    return () -> {
+      Statistics done = communicator.statistics().since(before);
+      add(done);
+      return done;
+    };
   }
 
-  private void add(Statistics before, Statistics after) {
-    collectives.add(after.collectives() - before.collectives());
-    bytes.add(after.bytes() - before.bytes());
-    waitNanos.add(after.waitNanos() - before.waitNanos());
-    totalNanos.add(after.totalNanos() - before.totalNanos());
-    unregistered.add(after.unregistered() - before.unregistered());
+  private void add(Statistics done) {
+    collectives.add(done.collectives());
+    bytes.add(done.bytes());
+    waitNanos.add(done.waitNanos());
+    totalNanos.add(done.totalNanos());
+    unregistered.add(done.unregistered());
+    last = done;
   }
 
-  /** The sums so far, over all ranks of this process. */
-  public Statistics sums() {
-    return new Statistics(
-        collectives.sum(), bytes.sum(), waitNanos.sum(), totalNanos.sum(), unregistered.sum());
+  public long collectives() {
+    return collectives.sum();
+  }
+
+  public long bytes() {
+    return bytes.sum();
+  }
+
+  public long waitNanos() {
+    return waitNanos.sum();
+  }
+
+  /** Waits included. */
+  public long totalNanos() {
+    return totalNanos.sum();
+  }
+
+  public long unregistered() {
+    return unregistered.sum();
+  }
+
+  /** Of the rank of this process that ended last. */
+  public Statistics last() {
+    return last;
   }
 }

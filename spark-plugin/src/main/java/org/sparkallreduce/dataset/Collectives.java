@@ -78,10 +78,13 @@ public final class Collectives {
   private static <T, R extends @Nullable Object> List<R> run(
       RDD<T> spread, int ranks, RankFunction<T, R> function, Submission submission) {
     ClassTag<byte[]> bytes = ClassTag$.MODULE$.apply(byte[].class);
+    TaskStatistics statistics = TaskStatistics.register(spread.context());
     var task =
-        new RankTask<>(submission.run(), submission.lease(), submission.localDevices(), function);
+        new RankTask<>(
+            submission.run(), submission.lease(), submission.localDevices(), statistics, function);
     List<byte[]> encoded =
         spread.barrier().mapPartitions(task, false, bytes).toJavaRDD().repartition(1).collect();
+    statistics.log();
     var results = new ArrayList<R>(Collections.nCopies(ranks, null));
     for (byte[] one : encoded) {
       RankTask.Result result = RankTask.decode(one);

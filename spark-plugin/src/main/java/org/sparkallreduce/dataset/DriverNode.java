@@ -41,6 +41,11 @@ public final class DriverNode {
     INSTALLED.compareAndSet(node, null);
   }
 
+  /** Whether the plugin's driver part runs in this process. */
+  public static boolean isInstalled() {
+    return INSTALLED.get() != null;
+  }
+
   static Optional<DriverNode> find() {
     return Optional.ofNullable(INSTALLED.get());
   }

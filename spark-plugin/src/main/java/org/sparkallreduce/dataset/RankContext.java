@@ -8,6 +8,8 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
@@ -28,6 +30,7 @@ import org.sparkallreduce.communicator.RankIdentity;
 import org.sparkallreduce.exchange.Exchange;
 import org.sparkallreduce.exchange.NudgedExchange;
 import org.sparkallreduce.exchange.PlainExchange;
+import org.sparkallreduce.ffm.Statistics;
 
 /**
  * One rank of a barrier stage: who it is, and the communicator that joins it to its peers. It ends
@@ -52,14 +55,20 @@ public final class RankContext {
   private final Optional<String> device;
   private volatile @Nullable Communicator communicator;
   private @Nullable Leases leases;
+  private final Consumer<RankStatistics> statistics;
   private Runnable settleMetrics = () -> {};
   private volatile boolean failed;
 
   private RankContext(
-      BarrierTaskContext task, UUID run, Optional<UUID> lease, List<String> localDevices) {
+      BarrierTaskContext task,
+      UUID run,
+      Optional<UUID> lease,
+      List<String> localDevices,
+      Consumer<RankStatistics> statistics) {
     this.task = task;
     this.run = run;
     this.lease = lease;
+    this.statistics = statistics;
     this.size = task.getTaskInfos().length;
     this.device = device(task.resourcesJMap(), localDevices, task.partitionId());
   }
@@ -80,17 +89,24 @@ public final class RankContext {
               : "This task belongs to an ordinary stage, in which Spark does not run all tasks at"
                   + " the same time. Use Collectives.run, or rdd.barrier().mapPartitions(...).");
     }
-    return open(task, OWN_STAGE, Optional.empty(), List.of());
+    return open(task, OWN_STAGE, Optional.empty(), List.of(), _ -> {});
   }
 
+  /**
+   * @param statistics is given what this rank did, when its task ends
+   */
   static RankContext open(
-      BarrierTaskContext task, UUID run, Optional<UUID> lease, List<String> localDevices) {
+      BarrierTaskContext task,
+      UUID run,
+      Optional<UUID> lease,
+      List<String> localDevices,
+      Consumer<RankStatistics> statistics) {
     if (!OPEN.add(task.taskAttemptId())) {
       throw new AllReduceException.Usage(
           "Rank %d has opened its context already; pass that one on."
               .formatted(task.partitionId()));
     }
-    var context = new RankContext(task, run, lease, localDevices);
+    var context = new RankContext(task, run, lease, localDevices, statistics);
     context.listen();
     context.connect();
     return context;
@@ -120,7 +136,16 @@ public final class RankContext {
             node.leases());
     leases = node.leases();
     communicator = open; // before anything else can fail: what is set here is closed with the task
-    settleMetrics = node.activity().follow(open);
+    Supplier<Statistics> done = node.activity().follow(open);
+    settleMetrics =
+        () ->
+            statistics.accept(
+                new RankStatistics(
+                    task.stageId(),
+                    attempt(),
+                    rank(),
+                    "executor %s on %s".formatted(node.executorId(), node.host()),
+                    done.get()));
     if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
       abort("rank %d was cancelled".formatted(rank()));
     }

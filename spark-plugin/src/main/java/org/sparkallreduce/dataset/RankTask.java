@@ -29,19 +29,27 @@ final class RankTask<T, R extends @Nullable Object>
   private final UUID run;
   private final UUID lease;
   private final List<String> localDevices;
+  private final TaskStatistics statistics;
   private final RankFunction<T, R> function;
 
-  RankTask(UUID run, UUID lease, List<String> localDevices, RankFunction<T, R> function) {
+  RankTask(
+      UUID run,
+      UUID lease,
+      List<String> localDevices,
+      TaskStatistics statistics,
+      RankFunction<T, R> function) {
     this.run = run;
     this.lease = lease;
     this.localDevices = localDevices;
+    this.statistics = statistics;
     this.function = function;
   }
 
   @Override
   public Iterator<byte[]> apply(Iterator<T> rows) {
     RankContext context =
-        RankContext.open(BarrierTaskContext.get(), run, Optional.of(lease), localDevices);
+        RankContext.open(
+            BarrierTaskContext.get(), run, Optional.of(lease), localDevices, statistics::add);
     try {
       R value = function.call(context, CollectionConverters.asJava(rows));
       byte[] bytes = encode(new Result(context.rank(), value));

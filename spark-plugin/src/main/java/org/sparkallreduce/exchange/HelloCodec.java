@@ -3,9 +3,12 @@ package org.sparkallreduce.exchange;
 
 import com.esotericsoftware.kryo.Kryo;
 import com.esotericsoftware.kryo.KryoException;
+import com.esotericsoftware.kryo.Registration;
 import com.esotericsoftware.kryo.Serializer;
 import com.esotericsoftware.kryo.io.Input;
 import com.esotericsoftware.kryo.io.Output;
+import com.esotericsoftware.kryo.util.DefaultClassResolver;
+import com.esotericsoftware.kryo.util.MapReferenceResolver;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Base64;
@@ -25,7 +28,15 @@ public final class HelloCodec {
   static final int MAX_TEXT_BYTES = 256;
   static final int MAX_HANDLE_BYTES = 1024;
 
-  private final Kryo kryo = new Kryo();
+  /** Kryo itself would load a class that a message names, only to refuse it then. */
+  private static final class NoNames extends DefaultClassResolver {
+    @Override
+    protected Registration readName(Input input) {
+      throw new KryoException("it names a class");
+    }
+  }
+
+  private final Kryo kryo = new Kryo(new NoNames(), new MapReferenceResolver());
 
   public HelloCodec() {
     kryo.setRegistrationRequired(true);

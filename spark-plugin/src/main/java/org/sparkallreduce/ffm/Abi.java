@@ -14,7 +14,7 @@ import java.lang.invoke.VarHandle;
  * what the library itself says ({@code sar_constants}).
  */
 final class Abi {
-  static final int ABI_VERSION = 1;
+  static final int ABI_VERSION = 2;
   static final int MAX_RANKS = 16;
   static final int HANDLE_BYTES = 256;
   static final int STATE_ABORTED = 3;
@@ -52,7 +52,8 @@ final class Abi {
               JAVA_LONG.withName("bytes"),
               JAVA_LONG.withName("wait_ns"),
               JAVA_LONG.withName("total_ns"),
-              JAVA_LONG.withName("unregistered"))
+              JAVA_LONG.withName("unregistered"),
+              MemoryLayout.sequenceLayout(MAX_RANKS, JAVA_LONG).withName("peer_wait_ns"))
           .withName("sar_statistics");
 
   private Abi() {}

@@ -11,6 +11,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.UUID;
+import java.util.stream.IntStream;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
@@ -200,7 +201,10 @@ public final class NativeCommunicator implements AutoCloseable {
           struct.getAtIndex(JAVA_LONG, 1),
           struct.getAtIndex(JAVA_LONG, 2),
           struct.getAtIndex(JAVA_LONG, 3),
-          struct.getAtIndex(JAVA_LONG, 4));
+          struct.getAtIndex(JAVA_LONG, 4),
+          IntStream.range(0, MAX_RANKS)
+              .mapToObj(rank -> struct.getAtIndex(JAVA_LONG, 5L + rank))
+              .toList());
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }

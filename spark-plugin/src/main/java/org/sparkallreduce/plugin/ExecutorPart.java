@@ -5,7 +5,6 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import java.io.IOException;
 import java.util.Map;
-import java.util.function.ToLongFunction;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
@@ -19,7 +18,6 @@ import org.sparkallreduce.communicator.Activity;
 import org.sparkallreduce.communicator.LocalNode;
 import org.sparkallreduce.dataset.ExecutorHealth;
 import org.sparkallreduce.ffm.NativeLibrary;
-import org.sparkallreduce.ffm.Statistics;
 
 /**
  * The executor part: loads the native library and says so to the driver. It never throws: an
@@ -73,16 +71,9 @@ final class ExecutorPart implements ExecutorPlugin {
 
   /** Spark offers its sinks only what is registered when {@code init} returns. */
   private static void register(MetricRegistry registry, Activity activity) {
-    Map<String, ToLongFunction<Statistics>> metrics =
-        Map.of(
-            "collectives", Statistics::collectives,
-            "bytes", Statistics::bytes,
-            "waitNanos", Statistics::waitNanos,
-            "totalNanos", Statistics::totalNanos,
-            "unregistered", Statistics::unregistered);
-    metrics.forEach(
-        (name, value) ->
-            registry.register(name, (Gauge<Long>) () -> value.applyAsLong(activity.sums())));
+    for (ExecutorMetric metric : ExecutorMetric.ALL) {
+      registry.register(metric.name(), (Gauge<Long>) () -> metric.value().applyAsLong(activity));
+    }
   }
 
   private static void tell(PluginContext context, ExecutorHealth health) {

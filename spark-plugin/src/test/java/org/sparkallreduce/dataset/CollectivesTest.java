@@ -38,7 +38,6 @@ import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.communicator.Activity;
 import org.sparkallreduce.communicator.LocalNode;
-import org.sparkallreduce.ffm.Statistics;
 import scala.Function1;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
@@ -262,7 +261,9 @@ class CollectivesTest {
   @Test
   void metricsCountWhatTheRanksOfAStageDid() {
     Activity activity = LocalNode.current().activity();
-    Statistics before = activity.sums();
+    long collectives = activity.collectives();
+    long bytes = activity.bytes();
+    long nanos = activity.totalNanos();
     var unused =
         Collectives.run(
             numbers(4),
@@ -272,10 +273,10 @@ class CollectivesTest {
               context.communicator().barrier();
               return 0;
             });
-    Statistics after = activity.sums();
-    assertThat(after.collectives() - before.collectives()).isEqualTo(4);
-    assertThat(after.bytes() - before.bytes()).isEqualTo(2 * 800);
-    assertThat(after.totalNanos()).isGreaterThan(before.totalNanos());
+    assertThat(activity.collectives() - collectives).isEqualTo(4);
+    assertThat(activity.bytes() - bytes).isEqualTo(2 * 800);
+    assertThat(activity.totalNanos()).isGreaterThan(nanos);
+    assertThat(activity.last().collectives()).as("of this stage alone").isEqualTo(2);
   }
 
   @ParameterizedTest

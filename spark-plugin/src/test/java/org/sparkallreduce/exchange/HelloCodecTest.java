@@ -6,8 +6,16 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import com.esotericsoftware.kryo.Kryo;
 import com.esotericsoftware.kryo.io.Output;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
+import java.io.Serializable;
 import java.util.Base64;
+import java.util.List;
 import java.util.Random;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -72,16 +80,57 @@ class HelloCodecTest {
         .hasMessageContaining("1048576 characters");
   }
 
-  @Test
-  void anotherClassIsNeverInstantiated() {
+  /** What an attacker looks for on a class path: a class that does something when it is read. */
+  public static final class Gadget implements Serializable {
+    private static final long serialVersionUID = 1L;
+    private static final AtomicInteger READ = new AtomicInteger();
+
+    public Gadget() {
+      READ.incrementAndGet();
+    }
+
+    @SuppressWarnings("unused") // Java serialization calls it
+    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
+      in.defaultReadObject();
+      READ.incrementAndGet();
+    }
+  }
+
+  private static byte[] kryoBytes(Consumer<Kryo> registrations) {
     var kryo = new Kryo();
     kryo.setRegistrationRequired(false);
+    registrations.accept(kryo);
     var output = new Output(256, -1);
-    kryo.writeClassAndObject(output, new java.util.concurrent.atomic.AtomicLong(7));
+    kryo.writeClassAndObject(output, new Gadget());
+    return output.toBytes();
+  }
 
-    assertThatThrownBy(() -> codec.decode(0, Base64.getEncoder().encodeToString(output.toBytes())))
-        .isInstanceOf(AllReduceException.Setup.class)
-        .hasMessageContaining("not registered");
+  private static byte[] javaBytes() throws IOException {
+    var bytes = new ByteArrayOutputStream();
+    try (var out = new ObjectOutputStream(bytes)) {
+      out.writeObject(new Gadget());
+    }
+    return bytes.toByteArray();
+  }
+
+  @Test
+  void aClassThatIsNotRegisteredIsNeitherLoadedNorInstantiated() throws IOException {
+    byte[] named = kryoBytes(_ -> {});
+    byte[] numbered = kryoBytes(kryo -> kryo.register(Gadget.class));
+    byte[] numberedBeyond = kryoBytes(kryo -> kryo.register(Gadget.class, 1_000));
+    byte[] serialized = javaBytes();
+    byte[] noSuchClass = named.clone();
+    noSuchClass[3] ^= 1; // a letter of the name: looking for it would say that it is not found
+    int before = Gadget.READ.get();
+    for (byte[] message : List.of(named, noSuchClass, numbered, numberedBeyond, serialized)) {
+      assertThatThrownBy(() -> codec.decode(0, Base64.getEncoder().encodeToString(message)))
+          .isInstanceOf(AllReduceException.Setup.class)
+          .hasMessageContaining("rank 0 does not decode")
+          .hasMessageNotContaining("Unable to find class");
+    }
+    assertThatThrownBy(() -> codec.decode(0, Base64.getEncoder().encodeToString(named)))
+        .hasMessageContaining("it names a class");
+    assertThat(Gadget.READ).hasValue(before);
   }
 
   @Test
