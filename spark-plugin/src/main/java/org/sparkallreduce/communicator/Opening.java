@@ -153,6 +153,7 @@ final class Opening {
         settings.arenaBytes(),
         settings.stagingBytes(),
         settings.schedule(),
+        settings.autoTable().fingerprint(),
         held,
         handle);
   }
