@@ -9,6 +9,8 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
@@ -181,9 +183,9 @@ public record AutoTable(List<Row> rows) {
   public String fingerprint() {
     byte[] text = text().getBytes(StandardCharsets.UTF_8);
     try {
-      byte[] digest = java.security.MessageDigest.getInstance("SHA-256").digest(text);
+      byte[] digest = MessageDigest.getInstance("SHA-256").digest(text);
       return "%d rows, SHA-256 %s".formatted(rows.size(), HexFormat.of().formatHex(digest, 0, 8));
-    } catch (java.security.NoSuchAlgorithmException e) {
+    } catch (NoSuchAlgorithmException e) {
       throw new AssertionError("every Java has SHA-256", e);
     }
   }

@@ -31,18 +31,23 @@ class ArchitectureTest {
           .definedBy("org.sparkallreduce.dataset")
           .layer("plugin")
           .definedBy("org.sparkallreduce.plugin")
+          .layer("tools")
+          .definedBy("org.sparkallreduce.tools")
+          .whereLayer("tools")
+          .mayNotBeAccessedByAnyLayer()
           .whereLayer("plugin")
           .mayNotBeAccessedByAnyLayer()
           .whereLayer("dataset")
-          .mayOnlyBeAccessedByLayers("plugin")
+          .mayOnlyBeAccessedByLayers("plugin", "tools")
           .whereLayer("communicator")
-          .mayOnlyBeAccessedByLayers("dataset", "plugin")
+          .mayOnlyBeAccessedByLayers("dataset", "plugin", "tools")
           .whereLayer("exchange")
-          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin")
+          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "tools")
           .whereLayer("ffm")
-          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin")
+          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "tools")
           .whereLayer("vocabulary")
-          .mayOnlyBeAccessedByLayers("ffm", "exchange", "communicator", "dataset", "plugin");
+          .mayOnlyBeAccessedByLayers(
+              "ffm", "exchange", "communicator", "dataset", "plugin", "tools");
 
   @ArchTest
   static final ArchRule PACKAGES_HAVE_NO_CYCLES =
@@ -59,6 +64,15 @@ class ArchitectureTest {
           .orShould()
           .dependOnClassesThat()
           .haveFullyQualifiedName("java.lang.foreign.SymbolLookup");
+
+  @ArchTest
+  static final ArchRule ONLY_TOOLS_HAVE_A_COMMAND_LINE =
+      ArchRuleDefinition.noClasses()
+          .that()
+          .resideOutsideOfPackage("org.sparkallreduce.tools..")
+          .should()
+          .dependOnClassesThat()
+          .resideInAPackage("picocli..");
 
   @ArchTest
   static final ArchRule ONLY_THE_EXCHANGE_DECODES_MESSAGES =

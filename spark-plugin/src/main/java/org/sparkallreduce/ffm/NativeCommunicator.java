@@ -11,6 +11,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.UUID;
+import org.sparkallreduce.AutoTable;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
@@ -31,9 +32,6 @@ public final class NativeCommunicator implements AutoCloseable {
   /** What {@code sar_options} says. All but the rank must agree between the ranks. */
   public record Options(
       int rank, int worldSize, UUID session, long arenaBytes, long stagingBytes, long spinNanos) {}
-
-  /** A row of the table of {@link #setAutoTable}: for so many ranks and bytes at most. */
-  public record AutoRow(int worldSize, long bytes, Schedule schedule) {}
 
   /** How many rows {@link #setAutoTable} takes. */
   public static final int MAX_AUTO_ROWS = Abi.MAX_AUTO_ROWS;
@@ -155,7 +153,7 @@ public final class NativeCommunicator implements AutoCloseable {
    * {@code sar_comm_set_auto_table}: {@code AUTO} takes the schedule of the first row whose world
    * size and bytes are not exceeded. All ranks set the same; no rows bring the built-in table back.
    */
-  public Status setAutoTable(List<AutoRow> rows) {
+  public Status setAutoTable(List<AutoTable.Row> rows) {
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment table = arena.allocate(Abi.AUTO_ROW, rows.size());
       long size = Abi.AUTO_ROW.byteSize();

@@ -44,8 +44,7 @@ final class ExecutorPart implements ExecutorPlugin {
       host = host(context);
       Settings settings =
           Settings.from(context.conf())
-              .withAutoTable(
-                  AutoTable.parse("the driver's", extraConf.get(DriverPart.AUTO_TABLE)));
+              .withAutoTable(AutoTable.parse("the driver's", extraConf.get(DriverPart.AUTO_TABLE)));
       NativeLibrary library = NativeLibrary.load(settings.nativeDirectory());
       build = "version %s, native build: %s".formatted(build, library.buildInfo());
       sweep(library);

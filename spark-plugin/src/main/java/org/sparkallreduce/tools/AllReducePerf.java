@@ -3,6 +3,8 @@ package org.sparkallreduce.tools;
 
 import java.io.IOException;
 import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -19,6 +21,7 @@ import org.sparkallreduce.Schedule;
 import org.sparkallreduce.tools.Job.Placement;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.IVersionProvider;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -27,6 +30,8 @@ import picocli.CommandLine.Spec;
 /** What bin/allreduce-perf starts: measures collectives in the manner of rccl-tests. */
 @Command(
     name = "allreduce-perf",
+    mixinStandardHelpOptions = true,
+    versionProvider = AllReducePerf.Version.class,
     sortOptions = false,
     usageHelpWidth = 100,
     description = {
@@ -199,13 +204,15 @@ public final class AllReducePerf implements Callable<Integer> {
               + " spark.allreduce.auto.table takes")
   private @Nullable Path tune;
 
-  @Option(
-      names = {"-h", "--help"},
-      usageHelp = true,
-      description = "this text")
-  private boolean help;
-
   private final PrintStream out;
+
+  /** Of the jar. */
+  static final class Version implements IVersionProvider {
+    @Override
+    public String[] getVersion() {
+      return new String[] {"allreduce-perf of spark-allreduce " + RunInfo.of("").version()};
+    }
+  }
 
   AllReducePerf(PrintStream out) {
     this.out = out;
@@ -217,7 +224,7 @@ public final class AllReducePerf implements Callable<Integer> {
 
   static int execute(PrintStream out, String... arguments) {
     var command = new CommandLine(new AllReducePerf(out));
-    command.setOut(new java.io.PrintWriter(out, true, java.nio.charset.StandardCharsets.UTF_8));
+    command.setOut(new PrintWriter(out, true, StandardCharsets.UTF_8));
     command.setExecutionExceptionHandler(
         (e, _, _) -> {
           if (e instanceof ToolException || e instanceof AllReduceException) {

@@ -9,7 +9,8 @@ import java.util.UUID;
 /** What travels through the pipes between the tool and its rank processes. */
 sealed interface Message extends Serializable {
   /** The first one, to a rank: who it is and what to do. */
-  record Start(int rank, int ranks, UUID session, Map<String, String> settings, String autoTable, Job job)
+  record Start(
+      int rank, int ranks, UUID session, Map<String, String> settings, String autoTable, Job job)
       implements Message {}
 
   /** From a rank: its word in the exchange. */

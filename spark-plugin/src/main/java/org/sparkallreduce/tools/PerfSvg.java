@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.TreeMap;
 
 /**
@@ -59,10 +60,12 @@ final class PerfSvg {
     int height = top + 390;
     line("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
     line(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\""
-            + " font-family=\"sans-serif\" font-size=\"12\">",
-        WIDTH, height, WIDTH, height);
-    line("<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>", WIDTH, height);
+        """
+        <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %1$d %2$d" width="%1$d" height="%2$d" \
+        font-family="sans-serif" font-size="12">
+        <rect width="%1$d" height="%2$d" fill="#ffffff"/>\
+        """
+            .formatted(WIDTH, height));
     text(24, 30, "font-size=\"17\" font-weight=\"bold\"", title());
     text(24, 50, "fill=\"#555555\"", subtitle());
     legend(times, 76);
@@ -87,7 +90,7 @@ final class PerfSvg {
   }
 
   private List<Series> series(Metric metric) {
-    var lines = new LinkedHashMap<String, TreeMap<Long, Double>>();
+    var lines = new LinkedHashMap<String, Map<Long, Double>>();
     var limit = new TreeMap<Long, Double>();
     for (Measured measured : all) {
       Case row = job.cases().get(measured.index());
@@ -117,7 +120,7 @@ final class PerfSvg {
     return series;
   }
 
-  private static List<Point> points(TreeMap<Long, Double> values) {
+  private static List<Point> points(Map<Long, Double> values) {
     return values.entrySet().stream().map(e -> new Point(e.getKey(), e.getValue())).toList();
   }
 
@@ -133,7 +136,7 @@ final class PerfSvg {
       int x = 24 + i % LEGEND_COLUMNS * ((WIDTH - 24) / LEGEND_COLUMNS);
       int y = top + i / LEGEND_COLUMNS * LEGEND_ROW;
       Series one = series.get(i);
-      line("<path d=\"M%d %dh28\" %s/>", x, y, stroke(one));
+      line("<path d=\"M%d %dh28\" %s/>".formatted(x, y, stroke(one)));
       text(x + 36, y + 4, "", one.name());
     }
   }
@@ -155,20 +158,24 @@ final class PerfSvg {
     int bottom = axes.top() + axes.height();
     for (LogAxes.Tick tick : axes.xTicks()) {
       double x = axes.x(tick.value());
-      line("<path d=\"M%.1f %dv%d\" stroke=\"#e4e4e4\"/>", x, axes.top(), axes.height());
+      line(
+          "<path d=\"M%s %dv%d\" stroke=\"#e4e4e4\"/>"
+              .formatted(place(x), axes.top(), axes.height()));
       text(x, bottom + 18, "text-anchor=\"middle\"", Sizes.shortText((long) tick.value()));
     }
     for (LogAxes.Tick tick : axes.yTicks()) {
       double y = axes.y(tick.value());
-      String colour = tick.minor() ? "#f3f3f3" : "#e4e4e4";
-      line("<path d=\"M%d %.1fh%d\" stroke=\"%s\"/>", axes.left(), y, axes.width(), colour);
+      line(
+          "<path d=\"M%d %sh%d\" stroke=\"%s\"/>"
+              .formatted(
+                  axes.left(), place(y), axes.width(), tick.minor() ? "#f3f3f3" : "#e4e4e4"));
       if (!tick.minor()) {
         text(axes.left() - 8, y + 4, "text-anchor=\"end\"", number(tick.value()));
       }
     }
     line(
-        "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#888888\"/>",
-        axes.left(), axes.top(), axes.width(), axes.height());
+        "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#888888\"/>"
+            .formatted(axes.left(), axes.top(), axes.width(), axes.height()));
     text(
         axes.left() + axes.width() / 2.0,
         bottom + 40,
@@ -179,27 +186,28 @@ final class PerfSvg {
   private void curve(LogAxes axes, Series series, String title) {
     var path = new StringBuilder();
     for (Point point : series.points()) {
-      path.append(
-          String.format(
-              Locale.ROOT,
-              "%s%.1f %.1f",
-              path.isEmpty() ? "M" : "L",
-              axes.x(point.bytes()),
-              axes.y(point.value())));
+      path.append(path.isEmpty() ? "M" : "L")
+          .append(x(axes, point))
+          .append(' ')
+          .append(place(axes.y(point.value())));
     }
-    line("<path d=\"%s\" %s/>", path, stroke(series));
+    line("<path d=\"%s\" %s/>".formatted(path, stroke(series)));
     for (Point point : series.points()) {
       line(
-          "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.6\" fill=\"%s\"><title>%s: %d B, %s"
-              + " %s</title></circle>",
-          axes.x(point.bytes()),
-          axes.y(point.value()),
-          series.colour(),
-          escape(series.name()),
-          point.bytes(),
-          escape(title),
-          number(point.value()));
+          "<circle cx=\"%s\" cy=\"%s\" r=\"2.6\" fill=\"%s\"><title>%s: %d B, %s %s</title></circle>"
+              .formatted(
+                  x(axes, point),
+                  place(axes.y(point.value())),
+                  series.colour(),
+                  escape(series.name()),
+                  point.bytes(),
+                  escape(title),
+                  number(point.value())));
     }
+  }
+
+  private static String x(LogAxes axes, Point point) {
+    return place(axes.x((double) point.bytes()));
   }
 
   private static String stroke(Series series) {
@@ -215,15 +223,21 @@ final class PerfSvg {
     return places == 0 ? text : text.replaceAll("\\.?0+$", "");
   }
 
+  private static String place(double coordinate) {
+    return String.format(Locale.ROOT, "%.1f", coordinate);
+  }
+
   private void text(double x, double y, String attributes, String text) {
-    line("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>", x, y, attributes, escape(text));
+    line(
+        "<text x=\"%s\" y=\"%s\" %s>%s</text>"
+            .formatted(place(x), place(y), attributes, escape(text)));
   }
 
   private static String escape(String text) {
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;");
   }
 
-  private void line(String format, Object... values) {
-    svg.append(String.format(Locale.ROOT, format, values)).append('\n');
+  private void line(String line) {
+    svg.append(line).append('\n');
   }
 }

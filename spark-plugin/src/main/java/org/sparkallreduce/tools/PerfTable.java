@@ -12,8 +12,6 @@ import org.jspecify.annotations.Nullable;
  * collective and the schedule, stands in a comment line above each part.
  */
 final class PerfTable {
-  private static final String LINE = "%s%12s  %12s  %8s  %6s  %6s %s %s%n";
-
   /** Of the columns of one placement. */
   private static final int WIDTH = 31;
 
@@ -93,7 +91,8 @@ final class PerfTable {
   }
 
   private void line(Object... columns) {
-    text.append(LINE.formatted(columns).replaceAll(" +(\\R)", "$1"));
+    text.append(
+        "%s%12s  %12s  %8s  %6s  %6s %s %s%n".formatted(columns).replaceAll(" +(\\R)", "$1"));
   }
 
   private String columns(Case row, @Nullable Timing timing) {

@@ -18,7 +18,9 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import org.apache.spark.SparkConf;
 import org.jspecify.annotations.Nullable;
+import org.sparkallreduce.Settings;
 import org.sparkallreduce.ffm.NativeLibrary;
 
 /**
@@ -32,10 +34,14 @@ final class ProcessRun implements Run {
   private static final long AFTERMATH_MILLIS = 3_000;
 
   private final Map<String, String> settings;
+  private final String autoTable;
 
   /** Starts ranks with {@code settings}, which are those of Spark's configuration. */
   ProcessRun(Map<String, String> settings) {
     this.settings = Map.copyOf(settings);
+    var conf = new SparkConf(false);
+    settings.forEach(conf::set);
+    this.autoTable = Settings.from(conf).readAutoTable().autoTable().text();
   }
 
   @Override
@@ -46,7 +52,15 @@ final class ProcessRun implements Run {
     try (session) {
       session.run();
     } finally {
-      Runtime.getRuntime().removeShutdownHook(killer);
+      forget(killer);
+    }
+  }
+
+  private static void forget(Thread hook) {
+    try {
+      Runtime.getRuntime().removeShutdownHook(hook);
+    } catch (IllegalStateException e) {
+      // The tool was interrupted: the hook runs already.
     }
   }
 
@@ -80,16 +94,16 @@ final class ProcessRun implements Run {
         start(rank);
       }
       for (int rank = 0; rank < ranks; rank++) {
-        tell(rank, new Message.Start(rank, ranks, session, settings, job));
+        tell(rank, new Message.Start(rank, ranks, session, settings, autoTable, job));
       }
       while (!allDone()) {
         Event event = next(LOOK_MILLIS).orElse(null);
         if (event == null) {
           listener.waiting();
-        } else if (event.message() == null && done[event.rank()]) {
-          continue;
         } else if (event.message() == null || event.message() instanceof Message.Failed) {
-          throw new ToolException(explain(event));
+          if (!done[event.rank()]) {
+            throw new ToolException(explain(event));
+          }
         } else {
           handle(event.rank(), event.message());
         }
@@ -164,7 +178,7 @@ final class ProcessRun implements Run {
         inputs.get(rank).writeObject(message);
         inputs.get(rank).flush();
       } catch (IOException e) {
-        return;
+        // Nobody reads it.
       }
     }
 

@@ -23,7 +23,7 @@ final class RankMeasurement {
 
   // The first calls of a method run in the interpreter, and compiling it well takes thousands.
   private static final int COMPILING_CALLS = 20_000;
-  private static final int COMPILING_BATCH = 500;
+  private static final int COMPILING_BATCH = 20;
   private static final long COMPILING_NANOS = 500_000_000;
 
   private final Communicator communicator;

@@ -13,6 +13,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.spark.SparkConf;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.AutoTable;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.RankIdentity;
@@ -66,7 +67,8 @@ final class RankProcess {
   private void measure(Message.Start start) {
     var conf = new SparkConf(false);
     start.settings().forEach(conf::set);
-    Settings settings = Settings.from(conf);
+    Settings settings =
+        Settings.from(conf).withAutoTable(AutoTable.parse("the tool's", start.autoTable()));
     NativeLibrary library = NativeLibrary.load(settings.nativeDirectory());
     String host = RunInfo.hostName();
     var identity =

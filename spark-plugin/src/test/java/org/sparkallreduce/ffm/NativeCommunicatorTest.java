@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import org.junit.jupiter.api.Test;
+import org.sparkallreduce.AutoTable.Row;
 import org.sparkallreduce.Schedule;
-import org.sparkallreduce.ffm.NativeCommunicator.AutoRow;
 import org.sparkallreduce.ffm.NativeCommunicator.Options;
 
 class NativeCommunicatorTest {
@@ -17,11 +17,11 @@ class NativeCommunicatorTest {
 
   @Test
   void aTableForAutoIsCheckedRowByRow() throws NativeFailure {
-    var row = new AutoRow(16, Long.MAX_VALUE, Schedule.TWO_SHOT_READ);
+    var row = new Row(16, Long.MAX_VALUE, Schedule.TWO_SHOT_READ);
     try (var communicator = NativeCommunicator.create(library, options())) {
-      assertThat(communicator.setAutoTable(List.of(new AutoRow(2, 512, Schedule.ONE_SHOT), row)))
+      assertThat(communicator.setAutoTable(List.of(new Row(2, 512, Schedule.ONE_SHOT), row)))
           .isEqualTo(Status.OK);
-      assertThat(communicator.setAutoTable(List.of(row, new AutoRow(16, 512, Schedule.AUTO))))
+      assertThat(communicator.setAutoTable(List.of(row, new Row(16, 512, Schedule.AUTO))))
           .isEqualTo(Status.INVALID_ARGUMENT);
       assertThat(library.lastFailure().message()).contains("row 1", "schedule 0");
       assertThat(
