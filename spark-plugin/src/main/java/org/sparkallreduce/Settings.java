@@ -1,6 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce;
 
+import java.nio.file.Path;
 import java.time.Duration;
 import java.time.temporal.ChronoUnit;
 import java.util.Arrays;
@@ -29,6 +30,8 @@ import scala.Tuple2;
  * @param nudgedExchange whether the exchange wakes Spark's allGather
  * @param slotsTimeout how long a submission waits for enough free slots
  * @param nativeDirectory where the native library is unpacked, if not in the temporary folder
+ * @param autoTableFile the driver's file with the table for auto, if not the one in the jar
+ * @param autoTable the table for auto itself: the driver reads it and gives it to the executors
  */
 public record Settings(
     Duration timeout,
@@ -40,7 +43,9 @@ public record Settings(
     long leaseMemory,
     boolean nudgedExchange,
     Duration slotsTimeout,
-    Optional<String> nativeDirectory) {
+    Optional<String> nativeDirectory,
+    Optional<String> autoTableFile,
+    AutoTable autoTable) {
 
   public static final String PREFIX = "spark.allreduce.";
 
@@ -134,11 +139,21 @@ public record Settings(
               + " have; beyond that, the oldest are closed.",
           text -> size(text, 0));
 
+  static final Setting<Optional<String>> AUTO_TABLE =
+      new Setting<>(
+          PREFIX + "auto.table",
+          "file",
+          "",
+          "File on the driver with the table from which auto takes its schedules, as written by"
+              + " bin/allreduce-perf --tune. Empty: the one in the jar, conf/auto-table.txt.",
+          text -> text.isEmpty() ? Optional.empty() : Optional.of(text));
+
   /** Every setting, in the order of the documentation. */
   public static final List<Setting<?>> ALL =
       List.of(
           TIMEOUT,
           SCHEDULE,
+          AUTO_TABLE,
           ARENA_SIZE,
           STAGING_SIZE,
           SPIN,
@@ -176,7 +191,31 @@ public record Settings(
         LEASE_MEMORY.in(conf),
         NUDGED_EXCHANGE.in(conf),
         SLOTS_TIMEOUT.in(conf),
-        NATIVE_DIRECTORY.in(conf));
+        NATIVE_DIRECTORY.in(conf),
+        AUTO_TABLE.in(conf),
+        AutoTable.packed());
+  }
+
+  /** With the table for auto of {@code spark.allreduce.auto.table}, where the file is. */
+  public Settings readAutoTable() {
+    return autoTableFile.map(file -> withAutoTable(AutoTable.read(Path.of(file)))).orElse(this);
+  }
+
+  /** With another table for auto. */
+  public Settings withAutoTable(AutoTable table) {
+    return new Settings(
+        timeout,
+        schedule,
+        arenaBytes,
+        stagingBytes,
+        spin,
+        leaseIdle,
+        leaseMemory,
+        nudgedExchange,
+        slotsTimeout,
+        nativeDirectory,
+        autoTableFile,
+        table);
   }
 
   private static Duration duration(String text, Duration least) {

@@ -33,21 +33,25 @@ class ArchitectureTest {
           .definedBy("org.sparkallreduce.plugin")
           .layer("doctor")
           .definedBy("org.sparkallreduce.doctor")
+          .layer("tools")
+          .definedBy("org.sparkallreduce.tools")
           .whereLayer("doctor")
+          .mayNotBeAccessedByAnyLayer()
+          .whereLayer("tools")
           .mayNotBeAccessedByAnyLayer()
           .whereLayer("plugin")
           .mayNotBeAccessedByAnyLayer()
           .whereLayer("dataset")
-          .mayOnlyBeAccessedByLayers("plugin", "doctor")
+          .mayOnlyBeAccessedByLayers("plugin", "doctor", "tools")
           .whereLayer("communicator")
-          .mayOnlyBeAccessedByLayers("dataset", "plugin", "doctor")
+          .mayOnlyBeAccessedByLayers("dataset", "plugin", "doctor", "tools")
           .whereLayer("exchange")
-          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "doctor")
+          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "doctor", "tools")
           .whereLayer("ffm")
-          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "doctor")
+          .mayOnlyBeAccessedByLayers("communicator", "dataset", "plugin", "doctor", "tools")
           .whereLayer("vocabulary")
           .mayOnlyBeAccessedByLayers(
-              "ffm", "exchange", "communicator", "dataset", "plugin", "doctor");
+              "ffm", "exchange", "communicator", "dataset", "plugin", "doctor", "tools");
 
   @ArchTest
   static final ArchRule PACKAGES_HAVE_NO_CYCLES =
@@ -64,6 +68,15 @@ class ArchitectureTest {
           .orShould()
           .dependOnClassesThat()
           .haveFullyQualifiedName("java.lang.foreign.SymbolLookup");
+
+  @ArchTest
+  static final ArchRule ONLY_TOOLS_HAVE_A_COMMAND_LINE =
+      ArchRuleDefinition.noClasses()
+          .that()
+          .resideOutsideOfPackage("org.sparkallreduce.tools..")
+          .should()
+          .dependOnClassesThat()
+          .resideInAPackage("picocli..");
 
   @ArchTest
   static final ArchRule ONLY_THE_EXCHANGE_DECODES_MESSAGES =

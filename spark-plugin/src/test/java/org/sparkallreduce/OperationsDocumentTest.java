@@ -39,6 +39,7 @@ class OperationsDocumentTest {
         "README.md",
         "docs/operations.md",
         "docs/protocol.md",
+        "docs/performance.md",
         "conf/spark-defaults.conf",
       })
   void everySettingThatADocumentNamesExists(String document) throws IOException {

@@ -21,4 +21,13 @@ class BenchIT {
         .contains("times faster than Spark's");
     assertThat(ended.exitCode()).isZero();
   }
+
+  @Test
+  void theStepBenchComparesTheSameTraining() throws Exception {
+    Submit.Ended ended = Submit.run(folder, "bench-step", "--quick");
+    assertThat(ended.output())
+        .contains("| bytes | all-reduce | treeAggregate + broadcast | times faster |")
+        .contains("\n| 4096 | ", "\n| 65536 | ");
+    assertThat(ended.exitCode()).isZero();
+  }
 }

@@ -254,7 +254,8 @@ public final class Communicator implements AutoCloseable {
     allReduce(in, out, type, op, settings.schedule());
   }
 
-  private void allReduce(
+  /** As {@link #allReduce(MemorySegment, MemorySegment, DataType, ReduceOp)}, under a schedule. */
+  public void allReduce(
       MemorySegment in, MemorySegment out, DataType type, ReduceOp op, Schedule schedule) {
     Arguments.requireWritable(out);
     long count = Arguments.requireSameCount(Arguments.count(in, type), Arguments.count(out, type));

@@ -153,6 +153,7 @@ final class Opening {
         settings.arenaBytes(),
         settings.stagingBytes(),
         settings.schedule(),
+        settings.autoTable().fingerprint(),
         held,
         handle);
   }
@@ -197,6 +198,7 @@ final class Opening {
   private Member connect(NativeCommunicator fresh, List<Hello> ranks) {
     List<ByteBuffer> handles = ranks.stream().map(Hello::handle).toList();
     requireOk(fresh.connect(handles, settings.timeout().toNanos()), ranks);
+    requireOk(fresh.setAutoTable(settings.autoTable().rows()), ranks); // an executor has one table
     return new Member(
         fresh,
         identity.session(),

@@ -32,7 +32,12 @@ public final class Agreement {
           new Field(
               "default schedule",
               Hello::schedule,
-              "Set spark.allreduce.schedule once, for the whole application."));
+              "Set spark.allreduce.schedule once, for the whole application."),
+          new Field(
+              "table for auto",
+              Hello::autoTable,
+              "Set spark.allreduce.auto.table once, for the whole application; the executors get"
+                  + " the driver's table."));
 
   /**
    * Compares the messages.

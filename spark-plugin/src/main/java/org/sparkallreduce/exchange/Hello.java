@@ -23,6 +23,7 @@ import org.sparkallreduce.Schedule;
  * @param arenaBytes size of its arena
  * @param stagingBytes size of its staging buffers
  * @param schedule the schedule of its all-reduce calls that name none
+ * @param autoTable the fingerprint of its table for auto
  * @param held what it holds from an earlier stage; then it has no handle
  * @param handle how peers reach its memory; read only; empty if it holds something
  */
@@ -40,11 +41,12 @@ public record Hello(
     long arenaBytes,
     long stagingBytes,
     Schedule schedule,
+    String autoTable,
     Optional<Held> held,
     ByteBuffer handle) {
 
   /** Raised whenever the encoding changes. */
-  public static final int PROTOCOL = 1;
+  public static final int PROTOCOL = 2;
 
   /** How messages to people name this rank. */
   public String describe() {

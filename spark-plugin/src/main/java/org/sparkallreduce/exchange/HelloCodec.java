@@ -100,6 +100,7 @@ public final class HelloCodec {
       output.writeLong(hello.arenaBytes());
       output.writeLong(hello.stagingBytes());
       output.writeInt(hello.schedule().code());
+      writeText(output, hello.autoTable());
       output.writeBoolean(hello.held().isPresent());
       hello
           .held()
@@ -136,6 +137,7 @@ public final class HelloCodec {
           input.readLong(),
           input.readLong(),
           schedule(input.readInt()),
+          readText(input),
           held(input),
           ByteBuffer.wrap(readBytes(input, MAX_HANDLE_BYTES)).asReadOnlyBuffer());
     }

@@ -18,6 +18,7 @@ final class Abi {
   static final int MAX_RANKS = 16;
   static final int HANDLE_BYTES = 256;
   static final int STATE_ABORTED = 3;
+  static final int MAX_AUTO_ROWS = 64;
 
   static final StructLayout OPTIONS =
       MemoryLayout.structLayout(
@@ -55,6 +56,13 @@ final class Abi {
               JAVA_LONG.withName("unregistered"),
               MemoryLayout.sequenceLayout(MAX_RANKS, JAVA_LONG).withName("peer_wait_ns"))
           .withName("sar_statistics");
+
+  static final StructLayout AUTO_ROW =
+      MemoryLayout.structLayout(
+              JAVA_INT.withName("world_size"),
+              JAVA_INT.withName("schedule"),
+              JAVA_LONG.withName("bytes"))
+          .withName("sar_auto_row");
 
   private Abi() {}
 

@@ -30,12 +30,15 @@ final class DriverPart implements DriverPlugin {
   static final String SLOT_CHECK_FAILURES =
       "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures";
 
+  /** What the executors get: the file is on the driver's host only, and one table serves all. */
+  static final String AUTO_TABLE = "auto.table";
+
   private @Nullable DriverNode node;
 
   /** Runs before the scheduler starts; what it throws ends the start of the application. */
   @Override
   public Map<String, String> init(SparkContext spark, PluginContext context) {
-    Settings settings = Settings.from(context.conf());
+    Settings settings = Settings.from(context.conf()).readAutoTable();
     hastenSlotCheck(context.conf(), settings.slotsTimeout());
     LOG.info("Version {}, native build: {}", AllReducePlugin.version(), nativeBuild(settings));
 
@@ -44,7 +47,7 @@ final class DriverPart implements DriverPlugin {
     spark.addSparkListener(new Departures(started));
     DriverNode.install(started);
     node = started;
-    return Map.of();
+    return Map.of(AUTO_TABLE, settings.autoTable().text());
   }
 
   /**

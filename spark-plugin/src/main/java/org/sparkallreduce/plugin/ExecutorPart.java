@@ -13,6 +13,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.AutoTable;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Activity;
 import org.sparkallreduce.communicator.LocalNode;
@@ -39,7 +40,9 @@ final class ExecutorPart implements ExecutorPlugin {
     LocalNode started;
     try {
       host = host(context);
-      Settings settings = Settings.from(context.conf());
+      Settings settings =
+          Settings.from(context.conf())
+              .withAutoTable(AutoTable.parse("the driver's", extraConf.get(DriverPart.AUTO_TABLE)));
       NativeLibrary library = NativeLibrary.load(settings.nativeDirectory());
       build = "version %s, native build: %s".formatted(build, library.buildInfo());
       sweep(library);

@@ -27,7 +27,8 @@ class AgreementTest {
         difference("session", parts -> parts.withSession(new UUID(9, 9))),
         difference("backend", parts -> parts.withBackend("host 0.2")),
         difference("spark.allreduce.arena.size", parts -> parts.withArenaBytes(1 << 21)),
-        difference("spark.allreduce.staging.size", parts -> parts.withStagingBytes(1 << 17)));
+        difference("spark.allreduce.staging.size", parts -> parts.withStagingBytes(1 << 17)),
+        difference("spark.allreduce.auto.table", parts -> parts.withAutoTable("3 rows")));
   }
 
   private static Arguments difference(String name, UnaryOperator<Hellos.Parts> change) {

@@ -27,13 +27,15 @@ final class Hellos {
         1 << 20,
         1 << 16,
         Schedule.DIRECT_WRITE,
+        "2 rows",
         rank % 3 == 0 ? Optional.empty() : Optional.of(new Held(new UUID(3, 4), rank - 1, 99)),
         ByteBuffer.wrap(new byte[256]).asReadOnlyBuffer());
   }
 
   /** A message that differs from the usual one in what {@code change} does to its parts. */
   static Hello of(int rank, int worldSize, UnaryOperator<Parts> change) {
-    Parts parts = change.apply(new Parts(new UUID(1, 2), "boot", 12, "host 0.1", 1 << 20, 1 << 16));
+    Parts parts =
+        change.apply(new Parts(new UUID(1, 2), "boot", 12, "host 0.1", 1 << 20, 1 << 16, "2 rows"));
     Hello usual = of(rank, worldSize);
     return new Hello(
         usual.protocol(),
@@ -49,6 +51,7 @@ final class Hellos {
         parts.arenaBytes(),
         parts.stagingBytes(),
         usual.schedule(),
+        parts.autoTable(),
         usual.held(),
         usual.handle());
   }
@@ -59,29 +62,39 @@ final class Hellos {
       long sharedMemoryDevice,
       String backend,
       long arenaBytes,
-      long stagingBytes) {
+      long stagingBytes,
+      String autoTable) {
     Parts withSession(UUID other) {
-      return new Parts(other, bootId, sharedMemoryDevice, backend, arenaBytes, stagingBytes);
+      return new Parts(
+          other, bootId, sharedMemoryDevice, backend, arenaBytes, stagingBytes, autoTable);
     }
 
     Parts withBootId(String other) {
-      return new Parts(session, other, sharedMemoryDevice, backend, arenaBytes, stagingBytes);
+      return new Parts(
+          session, other, sharedMemoryDevice, backend, arenaBytes, stagingBytes, autoTable);
     }
 
     Parts withSharedMemoryDevice(long other) {
-      return new Parts(session, bootId, other, backend, arenaBytes, stagingBytes);
+      return new Parts(session, bootId, other, backend, arenaBytes, stagingBytes, autoTable);
     }
 
     Parts withBackend(String other) {
-      return new Parts(session, bootId, sharedMemoryDevice, other, arenaBytes, stagingBytes);
+      return new Parts(
+          session, bootId, sharedMemoryDevice, other, arenaBytes, stagingBytes, autoTable);
     }
 
     Parts withArenaBytes(long other) {
-      return new Parts(session, bootId, sharedMemoryDevice, backend, other, stagingBytes);
+      return new Parts(
+          session, bootId, sharedMemoryDevice, backend, other, stagingBytes, autoTable);
     }
 
     Parts withStagingBytes(long other) {
-      return new Parts(session, bootId, sharedMemoryDevice, backend, arenaBytes, other);
+      return new Parts(session, bootId, sharedMemoryDevice, backend, arenaBytes, other, autoTable);
+    }
+
+    Parts withAutoTable(String other) {
+      return new Parts(
+          session, bootId, sharedMemoryDevice, backend, arenaBytes, stagingBytes, other);
     }
   }
 }
