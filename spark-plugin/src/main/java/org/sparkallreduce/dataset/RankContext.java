@@ -24,6 +24,7 @@ import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.Leases;
 import org.sparkallreduce.communicator.LocalNode;
+import org.sparkallreduce.communicator.OpeningAbort;
 import org.sparkallreduce.communicator.RankIdentity;
 import org.sparkallreduce.exchange.Exchange;
 import org.sparkallreduce.exchange.NudgedExchange;
@@ -50,6 +51,7 @@ public final class RankContext {
   private final Optional<UUID> lease;
   private final int size;
   private final Optional<String> device;
+  private final OpeningAbort opening = new OpeningAbort();
   private volatile @Nullable Communicator communicator;
   private @Nullable Leases leases;
   private Runnable settleMetrics = () -> {};
@@ -117,11 +119,12 @@ public final class RankContext {
             identity,
             exchange(node.settings()),
             lease,
-            node.leases());
+            node.leases(),
+            opening);
     leases = node.leases();
     communicator = open; // before anything else can fail: what is set here is closed with the task
     settleMetrics = node.activity().follow(open);
-    if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
+    if (task.isInterrupted()) { // the listener may have come between connecting and this line
       abort("rank %d was cancelled".formatted(rank()));
     }
   }
@@ -223,6 +226,7 @@ public final class RankContext {
   }
 
   private void abort(String cause) {
+    opening.raise(cause);
     Communicator open = communicator;
     if (open != null) {
       open.abort(cause);

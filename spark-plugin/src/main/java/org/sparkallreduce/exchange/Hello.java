@@ -44,7 +44,7 @@ public record Hello(
     ByteBuffer handle) {
 
   /** Raised whenever the encoding changes. */
-  public static final int PROTOCOL = 1;
+  public static final int PROTOCOL = 2;
 
   /** How messages to people name this rank. */
   public String describe() {
