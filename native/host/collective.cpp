@@ -257,10 +257,11 @@ sar_status Collective::compare_fields() {
       return status;
     }
   }
-  if (const sar_status status = compare_count("count", &CallFields::count); status != SAR_OK) {
+  // The count of the whole call first: it is the one that the callers know.
+  if (const sar_status status = compare_count("count", &CallFields::total); status != SAR_OK) {
     return status;
   }
-  if (const sar_status status = compare_count("total count", &CallFields::total);
+  if (const sar_status status = compare_count("count of a piece", &CallFields::count);
       status != SAR_OK) {
     return status;
   }

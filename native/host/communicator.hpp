@@ -147,6 +147,10 @@ class Communicator {
   sar_status peer_has_left(uint32_t peer, uint32_t missing);
   sar_status peer_has_died(uint32_t peer, uint32_t missing, uint32_t dead);
   sar_status time_is_up(uint32_t missing);
+  void name_wait(Failure &cause) const;
+  void name_state(uint32_t peer, Message &message) const;
+  // The number of the last collective that a rank has begun.
+  uint64_t last_call(uint32_t peer) const;
 
   sar_status check_handle(const Handle &handle, uint32_t rank) const;
   sar_status map_peers(const Handle *handles);

@@ -17,7 +17,7 @@ sar_status FileMapping::map(const char *path, uint64_t offset, uint64_t bytes,
   const FileDescriptor file(open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.valid()) {
     return refuse(SAR_SYSTEM_ERROR, "could not open %s: %s", path,
-                  errno == ELOOP ? "it is a symbolic link" : error_text(errno));
+                  errno == ELOOP ? "it is a symbolic link" : error_and_cure(errno));
   }
   FileFacts facts;
   if (const int error = file_facts(file.get(), nullptr, facts); error != 0) {

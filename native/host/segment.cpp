@@ -175,7 +175,7 @@ sar_status open_and_map(const Handle &handle, SegmentReference &segment) {
         return refuse_segment(handle, "belongs to another user");
       default:
         return refuse(SAR_SYSTEM_ERROR, "could not open the segment of rank %u: %s", handle.rank,
-                      error_text(errno));
+                      error_and_cure(errno));
     }
   }
   FileFacts facts;
@@ -236,10 +236,13 @@ sar_status create_segment(Handle &handle, SegmentReference &segment) {
   const FileDescriptor file(
       open(path_of(handle.name).text, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) {
-    return refuse(SAR_SYSTEM_ERROR,
-                  "could not create a segment in %s: %s (it must exist and be "
-                  "writable for this user)",
-                  kSharedMemoryFolder, error_text(errno));
+    return errno == EMFILE || errno == ENFILE
+               ? refuse(SAR_SYSTEM_ERROR, "could not create a segment in %s: %s",
+                        kSharedMemoryFolder, error_and_cure(errno))
+               : refuse(SAR_SYSTEM_ERROR,
+                        "could not create a segment in %s: %s (it must exist and be "
+                        "writable for this user)",
+                        kSharedMemoryFolder, error_text(errno));
   }
   sar_status status = allocate_pages(file.get(), handle.segment_bytes);
   if (status == SAR_OK && fchmod(file.get(), 0600) != 0) {  // whatever the umask has taken away
@@ -320,7 +323,7 @@ sar_status sweep_segments(uint32_t &removed) {
   DIR *folder = opendir(kSharedMemoryFolder);
   if (folder == nullptr) {
     return refuse(SAR_SYSTEM_ERROR, "could not list %s: %s", kSharedMemoryFolder,
-                  error_text(errno));
+                  error_and_cure(errno));
   }
   const ProcessIdentity self = own_process();
   while (const dirent *entry = readdir(folder)) {

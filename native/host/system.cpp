@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -46,6 +47,17 @@ const char *error_text(int error) {
   // glibc's own table: strerror may allocate, and strerrordesc_np is too new.
   thread_local char text[128];
   return strerror_r(error, text, sizeof text);
+}
+
+const char *error_and_cure(int error) {
+  switch (error) {
+    case EMFILE:
+      return "Too many open files: this process has no file descriptors left (see ulimit -n)";
+    case ENFILE:
+      return "Too many open files on this machine (see fs.file-max)";
+    default:
+      return error_text(error);
+  }
 }
 
 bool parse_number(const char *&text, uint64_t &number) {
@@ -149,7 +161,9 @@ bool has_ended(const ProcessIdentity &process, const ProcessIdentity &self) {
     case Found::kNo:
       return true;
     case Found::kUnknown:
-      return false;
+      // /proc cannot be read, for want of a descriptor for instance: this needs none. What it takes
+      // for alive (a zombie, another process with the same id) is looked at again later.
+      return kill(process.pid, 0) != 0 && errno == ESRCH;
     case Found::kYes:
       break;
   }
@@ -158,6 +172,14 @@ bool has_ended(const ProcessIdentity &process, const ProcessIdentity &self) {
   }
   // A zombie with other threads is a process whose main thread has ended early.
   return stat.state == 'X' || (stat.state == 'Z' && stat.threads <= 1);
+}
+
+char process_state(const ProcessIdentity &process, const ProcessIdentity &self) {
+  ProcessStat stat{};
+  const bool found = self.pid_namespace != 0 && process.pid_namespace == self.pid_namespace &&
+                     read_process_stat(process.pid, stat) == Found::kYes &&
+                     stat.start_time == process.start_time;
+  return found ? stat.state : '\0';
 }
 
 FileDescriptor::~FileDescriptor() {

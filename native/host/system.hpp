@@ -39,6 +39,9 @@ void futex_wake(std::atomic<uint32_t> &word);
 // Text of an errno value.
 const char *error_text(int error);
 
+// The same with the cure, where a limit of the process or of the machine was reached.
+const char *error_and_cure(int error);
+
 // Reads a whole decimal number and moves `text` behind it; false if there is none or it is too
 // large.
 bool parse_number(const char *&text, uint64_t &number);
@@ -54,6 +57,9 @@ ProcessIdentity own_process();
 
 // True only if it is certain that the process has ended.
 bool has_ended(const ProcessIdentity &process, const ProcessIdentity &self);
+
+// The state letter of proc(5) of a process that runs; 0 if it is not known.
+char process_state(const ProcessIdentity &process, const ProcessIdentity &self);
 
 class FileDescriptor {
  public:

@@ -29,6 +29,7 @@ void Communicator::begin(sar_collective collective, int64_t timeout_ns) {
   collective_ = collective;
   step_ = 0;
   started_ = now_ns();
+  wait_started_ = started_;
   timeout_ns_ = static_cast<uint64_t>(timeout_ns);
   if (collective != SAR_COLLECTIVE_CONNECT && collective != SAR_COLLECTIVE_NONE) {
     sequence_++;
@@ -257,13 +258,34 @@ void name_collective(const Failure &failure, Message &message) {
 
 }  // namespace
 
+// Which wait it was, and how long it had lasted.
+void Communicator::name_wait(Failure &cause) const {
+  cause.facts.waited_ns = now_ns() - wait_started_;
+  if (cause.facts.collective != SAR_COLLECTIVE_NONE) {
+    cause.message.append(", after rank %u had waited %.3f s for it (wait %u of the collective)",
+                         rank_, static_cast<double>(cause.facts.waited_ns) * 1e-9,
+                         cause.facts.step);
+  }
+}
+
+uint64_t Communicator::last_call(uint32_t peer) const {
+  const CallLine *calls = signal_pad(peer).calls;
+  const uint64_t a = calls[0].sequence.load(std::memory_order_relaxed);
+  const uint64_t b = calls[1].sequence.load(std::memory_order_relaxed);
+  return a > b ? a : b;
+}
+
 sar_status Communicator::peer_has_left(uint32_t peer, uint32_t missing) {
   Failure cause = failure(SAR_PEER_LOST);
   cause.facts.culprit_rank = static_cast<int32_t>(peer);
   cause.facts.missing_ranks = missing;
-  cause.facts.waited_ns = now_ns() - wait_started_;
-  cause.message.append("rank %u has left the communicator while it was needed", peer);
+  cause.message.append("rank %u has left the communicator behind call number %llu", peer,
+                       static_cast<unsigned long long>(last_call(peer)));
+  if (cause.facts.collective != SAR_COLLECTIVE_NONE) {
+    cause.message.append(", and is needed");
+  }
   name_collective(cause, cause.message);
+  name_wait(cause);
   cause.message.append(": its task has ended or failed; see that task's log");
   return fail(cause);
 }
@@ -273,9 +295,9 @@ sar_status Communicator::peer_has_died(uint32_t peer, uint32_t missing, uint32_t
   cause.facts.culprit_rank = static_cast<int32_t>(peer);
   cause.facts.missing_ranks = missing;
   cause.facts.dead_ranks = dead;
-  cause.facts.waited_ns = now_ns() - wait_started_;
   cause.message.append("the process of ").append_ranks(dead).append(" has ended");
   name_collective(cause, cause.message);
+  name_wait(cause);
   cause.message.append(" (process %d): was it killed, or out of memory? see that executor's log",
                        this->peer(peer).pid);
   return fail(cause);
@@ -292,9 +314,33 @@ sar_status Communicator::time_is_up(uint32_t missing) {
   name_collective(cause, cause.message);
   cause.message.append(": rank %u still waits for ", rank_)
       .append_ranks(missing)
-      .append(" (wait %u of the collective); look at what those tasks do, or allow more time",
-              cause.facts.step);
+      .append(" (wait %u of the collective)", cause.facts.step);
+  for (uint32_t left = missing; left != 0; left &= left - 1) {
+    name_state(static_cast<uint32_t>(__builtin_ctz(left)), cause.message);
+  }
+  cause.message.append("; look at what those tasks do, or allow more time");
   return fail(cause);
+}
+
+// Late is not dead: what is known of a rank that has not come.
+void Communicator::name_state(uint32_t peer, Message &message) const {
+  const Handle &handle = this->peer(peer);
+  const ProcessIdentity self{handle_.pid, handle_.start_time, handle_.pid_namespace};
+  switch (process_state({handle.pid, handle.start_time, handle.pid_namespace}, self)) {
+    case 0:
+      message.append("; rank %u cannot be examined from here", peer);
+      break;
+    case 'T':
+    case 't':
+      message.append("; rank %u is alive, but stopped (state T: a signal or a debugger)", peer);
+      break;
+    default:
+      message.append("; rank %u is alive, but late", peer);
+  }
+  if (collective_ != SAR_COLLECTIVE_CONNECT) {
+    message.append(", its last call is number %llu",
+                   static_cast<unsigned long long>(last_call(peer)));
+  }
 }
 
 }  // namespace sar

@@ -131,6 +131,8 @@ TEST(TimeOut, OfOneMissingRankNamesTheCulprit) {
   ASSERT_EQ(sar_barrier(world.comm(0), 5 * kMillisecond), SAR_TIMEOUT);
   EXPECT_EQ(last_failure().facts.culprit_rank, 1);
   EXPECT_EQ(last_failure().facts.origin_rank, 0);
+  EXPECT_TRUE(
+      says(last_failure().message, {"rank 1 is alive, but late, its last call is number 0"}));
 }
 
 TEST(TimeOut, EndsALongSpinToo) {
@@ -188,7 +190,10 @@ TEST(Leaving, APeerThatIsDestroyedIsLostAtOnce) {
   on_threads(2, [&](uint32_t thread) {
     if (thread == 0) {
       ASSERT_EQ(sar_barrier(world.comm(0), kPatience), SAR_PEER_LOST);
-      EXPECT_TRUE(says(last_failure().message, {"rank 1 has left"}));
+      EXPECT_TRUE(says(last_failure().message,
+                       {"rank 1 has left the communicator behind call number 0, and is needed in "
+                        "barrier number 1, after rank ",
+                        "had waited", "(wait 1 of the collective)"}));
       EXPECT_EQ(last_failure().facts.culprit_rank, 1);
       EXPECT_EQ(last_failure().facts.dead_ranks, 0u);
     } else {

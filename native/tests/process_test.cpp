@@ -172,6 +172,56 @@ TEST_F(Processes, AKilledPeerIsLostLongBeforeTheDeadline) {
   expect_all_succeed();
 }
 
+// Without a descriptor /proc cannot be read: the death must be found by other means.
+TEST_F(Processes, AKilledPeerIsLostAlsoWithoutFileDescriptors) {
+  start_ranks(2, [&](sar_comm *comm, uint32_t rank) {
+    if (rank == 1) {
+      board_->rounds++;
+      while (true) {
+        pause();
+      }
+    }
+    rlimit none;
+    getrlimit(RLIMIT_NOFILE, &none);
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+    board_->rounds++;
+    const sar_status status = sar_barrier(comm, kPatience);
+    return status == SAR_PEER_LOST && last_failure().facts.dead_ranks == 2u
+               ? 0
+               : fail_with("unexpected failure");
+  });
+  while (board_->rounds < 2) {
+    sched_yield();
+  }
+  kill(children_[1], SIGKILL);
+  EXPECT_EQ(result_of(1), -SIGKILL);
+  expect_all_succeed();
+}
+
+TEST_F(Processes, AStoppedPeerIsToldFromADeadOne) {
+  start_ranks(2, [&](sar_comm *comm, uint32_t rank) {
+    if (rank == 1) {
+      raise(SIGSTOP);
+      return sar_barrier(comm, kPatience) == SAR_TIMEOUT ? 0 : fail_with("unexpected end");
+    }
+    while (board_->rounds == 0) {
+      sched_yield();
+    }
+    const sar_status status = sar_barrier(comm, 20 * kMillisecond);
+    const bool told =
+        last_failure().message.find("rank 1 is alive, but stopped (state T") != std::string::npos;
+    return status == SAR_TIMEOUT && told ? 0 : fail_with("unexpected failure");
+  });
+  int status = 0;
+  ASSERT_EQ(waitpid(children_[1], &status, WUNTRACED), children_[1]);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  board_->rounds = 1;
+  EXPECT_EQ(result_of(0), 0);
+  kill(children_[0], SIGCONT);
+  expect_all_succeed();
+}
+
 TEST_F(Processes, APeerKilledBeforeItConnectsIsLostAndItsNameIsSwept) {
   const uint64_t session = new_session();
   start([=, this] {

@@ -4,6 +4,7 @@ package org.sparkallreduce;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 
 /**
@@ -21,7 +22,11 @@ public record ProcessIdentity(long pid, long startTime, long pidNamespace) {
 
     private static ProcessIdentity read() {
       long pid = ProcessHandle.current().pid();
-      return new ProcessIdentity(pid, startTime(pid), namespace("pid"));
+      try {
+        return new ProcessIdentity(pid, startTime(pid), namespace("pid"));
+      } catch (IOException e) {
+        throw new UncheckedIOException("Cannot read the start time of this process", e);
+      }
     }
   }
 
@@ -42,19 +47,22 @@ public record ProcessIdentity(long pid, long startTime, long pidNamespace) {
 
   /** True only if that process provably no longer runs: same namespace, and gone or another one. */
   public boolean isDead() {
-    return pidNamespace == current().pidNamespace && startTime(pid) != startTime;
+    if (pidNamespace != current().pidNamespace) {
+      return false;
+    }
+    try {
+      return startTime(pid) != startTime;
+    } catch (NoSuchFileException e) {
+      return true;
+    } catch (IOException e) {
+      return false; // there may be no descriptor to read it with: that proves nothing
+    }
   }
 
-  /** 0 if there is no such process. */
-  private static long startTime(long pid) {
-    try {
-      String stat = Files.readString(Path.of("/proc", Long.toString(pid), "stat"));
-      // The command's name stands in parentheses and may hold anything, spaces and parentheses too.
-      String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ", -1);
-      return Long.parseLong(fields[19]);
-    } catch (IOException e) {
-      // There is no such process, or it ended between opening and reading.
-      return 0;
-    }
+  private static long startTime(long pid) throws IOException {
+    String stat = Files.readString(Path.of("/proc", Long.toString(pid), "stat"));
+    // The command's name stands in parentheses and may hold anything, spaces and parentheses too.
+    String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ", -1);
+    return Long.parseLong(fields[19]);
   }
 }

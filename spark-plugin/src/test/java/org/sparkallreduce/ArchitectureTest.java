@@ -73,7 +73,7 @@ class ArchitectureTest {
   static final ArchRule ONLY_TOOLS_HAVE_A_COMMAND_LINE =
       ArchRuleDefinition.noClasses()
           .that()
-          .resideOutsideOfPackage("org.sparkallreduce.tools..")
+          .resideOutsideOfPackages("org.sparkallreduce.tools..", "org.sparkallreduce.doctor..")
           .should()
           .dependOnClassesThat()
           .resideInAPackage("picocli..");

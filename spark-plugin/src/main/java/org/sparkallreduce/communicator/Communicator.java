@@ -96,7 +96,24 @@ public final class Communicator implements AutoCloseable {
       Exchange exchange,
       Optional<UUID> lease,
       Leases leases) {
-    Opening.Opened opened = new Opening(library, settings, identity, exchange).open(lease, leases);
+    return open(library, settings, identity, exchange, lease, leases, new OpeningAbort());
+  }
+
+  /**
+   * As above.
+   *
+   * @param abort by which another thread may end it early
+   */
+  public static Communicator open(
+      NativeLibrary library,
+      Settings settings,
+      RankIdentity identity,
+      Exchange exchange,
+      Optional<UUID> lease,
+      Leases leases,
+      OpeningAbort abort) {
+    Opening.Opened opened =
+        new Opening(library, settings, identity, exchange, abort).open(lease, leases);
     return new Communicator(library, settings, identity.rank(), opened);
   }
 

@@ -39,12 +39,19 @@ final class Opening {
   private final Settings settings;
   private final RankIdentity identity;
   private final Exchange exchange;
+  private final OpeningAbort abort;
 
-  Opening(NativeLibrary library, Settings settings, RankIdentity identity, Exchange exchange) {
+  Opening(
+      NativeLibrary library,
+      Settings settings,
+      RankIdentity identity,
+      Exchange exchange,
+      OpeningAbort abort) {
     this.library = library;
     this.settings = settings;
     this.identity = identity;
     this.exchange = exchange;
+    this.abort = abort;
   }
 
   /**
@@ -197,7 +204,12 @@ final class Opening {
 
   private Member connect(NativeCommunicator fresh, List<Hello> ranks) {
     List<ByteBuffer> handles = ranks.stream().map(Hello::handle).toList();
-    requireOk(fresh.connect(handles, settings.timeout().toNanos()), ranks);
+    abort.begin(fresh, identity.rank());
+    try {
+      requireOk(fresh.connect(handles, settings.timeout().toNanos()), ranks);
+    } finally {
+      abort.end();
+    }
     requireOk(fresh.setAutoTable(settings.autoTable().rows()), ranks); // an executor has one table
     return new Member(
         fresh,

@@ -26,6 +26,7 @@ import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.Leases;
 import org.sparkallreduce.communicator.LocalNode;
+import org.sparkallreduce.communicator.OpeningAbort;
 import org.sparkallreduce.communicator.RankIdentity;
 import org.sparkallreduce.exchange.Exchange;
 import org.sparkallreduce.exchange.NudgedExchange;
@@ -53,6 +54,7 @@ public final class RankContext {
   private final Optional<UUID> lease;
   private final int size;
   private final Optional<String> device;
+  private final OpeningAbort opening = new OpeningAbort();
   private volatile @Nullable Communicator communicator;
   private @Nullable Leases leases;
   private final Consumer<RankStatistics> statistics;
@@ -133,7 +135,8 @@ public final class RankContext {
             identity,
             exchange(node.settings()),
             lease,
-            node.leases());
+            node.leases(),
+            opening);
     leases = node.leases();
     communicator = open; // before anything else can fail: what is set here is closed with the task
     Supplier<Statistics> done = node.activity().follow(open);
@@ -146,7 +149,7 @@ public final class RankContext {
                     rank(),
                     "executor %s on %s".formatted(node.executorId(), node.host()),
                     done.get()));
-    if (task.isInterrupted()) { // the listener may have come when there was nothing to abort yet
+    if (task.isInterrupted()) { // the listener may have come between connecting and this line
       abort("rank %d was cancelled".formatted(rank()));
     }
   }
@@ -248,6 +251,7 @@ public final class RankContext {
   }
 
   private void abort(String cause) {
+    opening.raise(cause);
     Communicator open = communicator;
     if (open != null) {
       open.abort(cause);

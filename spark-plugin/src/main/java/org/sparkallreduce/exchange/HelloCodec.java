@@ -14,6 +14,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.zip.CRC32C;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.ProcessIdentity;
 import org.sparkallreduce.Schedule;
@@ -21,7 +22,7 @@ import org.sparkallreduce.Schedule;
 /**
  * Turns a {@link Hello} into the text that allGather carries, and back. Kryo with this one class
  * registered, no references, every length bounded before anything is allocated: a message can
- * neither name a class nor make us allocate. Thread safe.
+ * neither name a class nor make us allocate. A checksum at its end finds damage. Thread safe.
  */
 public final class HelloCodec {
   static final int MAX_MESSAGE_BYTES = 4096;
@@ -47,6 +48,7 @@ public final class HelloCodec {
   public synchronized String encode(Hello hello) {
     var output = new Output(MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
     kryo.writeClassAndObject(output, hello);
+    output.writeInt(checksum(output.getBuffer(), output.position()));
     return Base64.getEncoder().encodeToString(output.toBytes());
   }
 
@@ -65,6 +67,10 @@ public final class HelloCodec {
       if (!(kryo.readClassAndObject(input) instanceof Hello hello)) {
         throw new KryoException("it holds nothing");
       }
+      int checksum = checksum(input.getBuffer(), input.position());
+      if (input.readInt() != checksum) {
+        throw new KryoException("it is damaged: its checksum is not that of its content");
+      }
       if (input.position() != input.limit()) {
         throw new KryoException("bytes follow its end");
       }
@@ -77,6 +83,13 @@ public final class HelloCodec {
               + " communicator is open.",
           e);
     }
+  }
+
+  /** What finds damage in fields that could have any value: a name, a process id, a sequence. */
+  private static int checksum(byte[] bytes, int length) {
+    var checksum = new CRC32C();
+    checksum.update(bytes, 0, length);
+    return (int) checksum.getValue();
   }
 
   private static final class HelloSerializer extends Serializer<Hello> {

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.ProcessIdentity;
 
 /**
@@ -17,13 +18,19 @@ import org.sparkallreduce.ProcessIdentity;
  */
 public record HostIdentity(String bootId, long ipcNamespace, long sharedMemoryDevice) {
 
-  private static final class Own {
-    static final HostIdentity IDENTITY = read();
-  }
+  private static volatile @Nullable HostIdentity own;
 
-  /** That of this process; read once. */
+  /**
+   * That of this process; read until it could be, once: a process that is out of descriptors for a
+   * moment must not be without an identity for ever.
+   */
   public static HostIdentity current() {
-    return Own.IDENTITY;
+    HostIdentity known = own;
+    if (known == null) {
+      known = read();
+      own = known;
+    }
+    return known;
   }
 
   private static HostIdentity read() {

@@ -9,6 +9,7 @@ import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicReference;
@@ -226,6 +227,68 @@ class CommunicatorFailureTest {
             });
 
     assertAllFailed(outcomes, AllReduceException.Aborted.class, "the job was cancelled");
+  }
+
+  @Test
+  void anotherThreadMayAbortARankThatConnects() throws Exception {
+    UUID session = UUID.randomUUID();
+    var exchange = Ranks.exchange(2);
+    var told = new AtomicReference<Throwable>();
+    var abort = new OpeningAbort();
+    var aborted = new CountDownLatch(1);
+    try (var leases = new Leases(settings)) {
+      var late =
+          Thread.ofPlatform()
+              .start(
+                  () -> {
+                    RankIdentity identity = Ranks.identity(1, 2, session);
+                    try {
+                      Communicator.open(
+                              Ranks.LIBRARY,
+                              settings,
+                              identity,
+                              message -> {
+                                String[] all = exchange.allGather(message);
+                                await(aborted); // rank 0 waits for this one to connect
+                                return all;
+                              })
+                          .close();
+                    } catch (AllReduceException e) {
+                      told.set(e);
+                    }
+                  });
+      var canceller =
+          Thread.ofPlatform()
+              .start(
+                  () -> {
+                    abort.raise("the job was cancelled");
+                    abort.raise("once more");
+                  });
+      assertThatThrownBy(
+              () ->
+                  Communicator.open(
+                      Ranks.LIBRARY,
+                      settings,
+                      Ranks.identity(0, 2, session),
+                      exchange,
+                      Optional.empty(),
+                      leases,
+                      abort))
+          .isInstanceOf(AllReduceException.Aborted.class)
+          .hasMessageContaining("the job was cancelled");
+      canceller.join();
+      aborted.countDown();
+      late.join();
+    }
+    assertThat(told.get()).isInstanceOf(AllReduceException.PeerLost.class);
+  }
+
+  private static void await(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException e) {
+      throw new AssertionError(e);
+    }
   }
 
   @Test

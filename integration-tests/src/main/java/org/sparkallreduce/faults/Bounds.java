@@ -1,0 +1,69 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.faults;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * How soon the ranks noticed a fault. The promised bound is for ranks that get a core when they
+ * need one; the campaign runs more processes than there are cores, so it fails at {@link #FACTOR}
+ * times the bound only, and says how many samples were beyond the bound itself.
+ */
+final class Bounds {
+  static final int FACTOR = 4;
+  private static final long DEATH_MILLIS = 250;
+  private static final long ABORT_MILLIS = 1_000;
+
+  private final Map<Fault, List<Long>> samples = new EnumMap<>(Fault.class);
+
+  /** In milliseconds; 0: none is promised. */
+  private static long promised(Fault fault) {
+    return fault.kills() ? DEATH_MILLIS : fault == Fault.ABORT_INSIDE ? ABORT_MILLIS : 0;
+  }
+
+  /** Notes one rank's time; says what is wrong with it, if anything. */
+  Optional<String> note(Fault fault, long nanos) {
+    long promised = promised(fault);
+    if (promised == 0 || nanos == 0) {
+      return Optional.empty();
+    }
+    samples.computeIfAbsent(fault, _ -> new ArrayList<>()).add(nanos);
+    return nanos <= FACTOR * TimeUnit.MILLISECONDS.toNanos(promised)
+        ? Optional.empty()
+        : Optional.of(
+            "a rank noticed it after %.0f ms; promised are %d".formatted(nanos * 1e-6, promised));
+  }
+
+  /** A line for each fault that was played, with times where a bound is promised. */
+  String report(Map<Fault, Integer> played) {
+    var text = new StringBuilder();
+    text.append(
+        "%-48s %6s %10s %10s %10s %7s%n"
+            .formatted("fault", "played", "median ms", "largest", "promised", "beyond"));
+    played.forEach(
+        (fault, count) -> {
+          text.append("%-48s %6d".formatted(fault, count));
+          List<Long> nanos = samples.get(fault);
+          if (nanos != null) {
+            long promised = promised(fault);
+            Collections.sort(nanos);
+            text.append(
+                " %10.1f %10.1f %10d %7d"
+                    .formatted(
+                        nanos.get(nanos.size() / 2) * 1e-6,
+                        nanos.getLast() * 1e-6,
+                        promised,
+                        nanos.stream()
+                            .filter(n -> n > TimeUnit.MILLISECONDS.toNanos(promised))
+                            .count()));
+          }
+          text.append(System.lineSeparator());
+        });
+    return text.toString();
+  }
+}

@@ -1,0 +1,93 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.faults;
+
+import java.util.SplittableRandom;
+import org.sparkallreduce.DataType;
+import org.sparkallreduce.ReduceOp;
+import org.sparkallreduce.Schedule;
+
+/**
+ * One collective of a program, as drawn from the seed.
+ *
+ * @param memory where its buffers are; arrays and native memory know no schedule but the default
+ * @param count elements in one slice
+ * @param root of a broadcast
+ * @param inPlace whether input and output are the same memory, where there is a choice
+ * @param seed of its inputs
+ */
+record Call(
+    Kind kind,
+    Memory memory,
+    DataType type,
+    ReduceOp op,
+    Schedule schedule,
+    int count,
+    int root,
+    boolean inPlace,
+    long seed) {
+
+  enum Kind {
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    ALL_GATHER,
+    BROADCAST,
+    BARRIER,
+    /** Registers a file, all-reduces in it, and lets go of it. */
+    REGISTRATION
+  }
+
+  enum Memory {
+    HEAP,
+    NATIVE,
+    ARENA
+  }
+
+  /** From nothing to several times the staging buffers. */
+  private static final int[] COUNTS = {0, 1, 2, 3, 7, 64, 500, 1_025, 4_096, 10_007, 30_001};
+
+  static Call random(SplittableRandom random, int ranks) {
+    return new Call(
+        one(random, Kind.values()),
+        one(random, Memory.values()),
+        one(random, DataType.values()),
+        one(random, ReduceOp.values()),
+        one(random, Schedule.values()),
+        COUNTS[random.nextInt(COUNTS.length)],
+        random.nextInt(ranks),
+        random.nextBoolean(),
+        random.nextLong());
+  }
+
+  static <E> E one(SplittableRandom random, E[] values) {
+    return values[random.nextInt(values.length)];
+  }
+
+  /** As this one, but another one than {@code value}. */
+  static <E extends Enum<E>> E other(E[] values, E value, int distance) {
+    return values[(value.ordinal() + 1 + distance % (values.length - 1)) % values.length];
+  }
+
+  Call with(Kind newKind, Memory newMemory) {
+    return new Call(newKind, newMemory, type, op, schedule, count, root, inPlace, seed);
+  }
+
+  Call withCount(int newCount) {
+    return new Call(kind, memory, type, op, schedule, newCount, root, inPlace, seed);
+  }
+
+  Call withType(DataType newType) {
+    return new Call(kind, memory, newType, op, schedule, count, root, inPlace, seed);
+  }
+
+  Call withOp(ReduceOp newOp) {
+    return new Call(kind, memory, type, newOp, schedule, count, root, inPlace, seed);
+  }
+
+  Call withSchedule(Schedule newSchedule) {
+    return new Call(kind, memory, type, op, newSchedule, count, root, inPlace, seed);
+  }
+
+  Call withRoot(int newRoot) {
+    return new Call(kind, memory, type, op, schedule, count, newRoot, inPlace, seed);
+  }
+}

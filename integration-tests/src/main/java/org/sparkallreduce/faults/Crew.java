@@ -1,0 +1,193 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.faults;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+
+/**
+ * The worker processes: plays an episode with some of them, judges what became of each rank, and
+ * looks for what is left, in the processes and in the file system.
+ */
+final class Crew implements AutoCloseable {
+  private static final int SLOTS = 4;
+
+  /** How long after a fault its traces may take to go, since some go on another thread. */
+  private static final long TRACES_SECONDS = 10;
+
+  private static final long READY_SECONDS = 120;
+
+  private final WorkerProcess.Place place;
+  private final BlockingQueue<WorkerProcess.Said> said = new LinkedBlockingQueue<>();
+  private final WorkerProcess[] slots = new WorkerProcess[SLOTS];
+  private final int[] kept = new int[SLOTS];
+  private final Set<Long> pids = new HashSet<>();
+  private int executors;
+
+  Crew(WorkerProcess.Place place) {
+    this.place = place;
+    replace(0);
+    slots[0].close(); // it leaves the archive of classes for the others
+    for (int slot = 0; slot < SLOTS; slot++) {
+      start(slot);
+    }
+    for (WorkerProcess worker : slots) {
+      awaitReady(worker);
+    }
+  }
+
+  /** How many processes there have been. */
+  int executors() {
+    return executors;
+  }
+
+  List<Long> pids() {
+    return Arrays.stream(slots).map(WorkerProcess::pid).toList();
+  }
+
+  private void start(int slot) {
+    slots[slot] = new WorkerProcess(executors++, place, said);
+    pids.add(slots[slot].pid());
+    kept[slot] = 0;
+  }
+
+  private void replace(int slot) {
+    start(slot);
+    awaitReady(slots[slot]);
+  }
+
+  private void awaitReady(WorkerProcess worker) {
+    await(worker, "ready");
+    worker.noteDescriptors();
+  }
+
+  private void await(WorkerProcess worker, String line) {
+    var others = new ArrayList<WorkerProcess.Said>();
+    while (true) {
+      WorkerProcess.Said next = poll();
+      if (next == null || (next.worker() == worker && next.line().equals(WorkerProcess.ENDED))) {
+        throw new IllegalStateException(
+            "executor %d did not say \"%s\"; see its log in %s"
+                .formatted(worker.executor, line, place.folder()));
+      }
+      if (next.worker() == worker && next.line().equals(line)) {
+        said.addAll(others);
+        return;
+      }
+      others.add(next);
+    }
+  }
+
+  private WorkerProcess.Said poll() {
+    try {
+      return said.poll(READY_SECONDS, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Plays {@code episode}; says what was wrong with it. */
+  List<String> play(Episode episode, Bounds bounds) {
+    List<Integer> chosen = episode.slots(SLOTS);
+    int victim = chosen.get(episode.victim());
+    if (episode.fault() == Fault.REPLACED) {
+      slots[victim].kill();
+      replace(victim);
+    }
+    List<WorkerProcess> ranks = chosen.stream().map(slot -> slots[slot]).toList();
+    String lost =
+        "rank %1$d (executor %2$d on host-of-%2$d, process %3$d)"
+            .formatted(episode.victim(), slots[victim].executor, slots[victim].pid());
+    var director = new Director(episode, ranks, said);
+    var wrong = new ArrayList<String>();
+    try (var _ = Filler.of(episode)) {
+      director.play();
+    } catch (Director.Stuck e) {
+      chosen.forEach(slot -> slots[slot].kill());
+      chosen.forEach(this::replace);
+      return List.of(e.getMessage());
+    }
+    director.judge(lost, bounds, wrong);
+    for (int rank = 0; rank < ranks.size(); rank++) {
+      kept[chosen.get(rank)] = director.kept(rank);
+    }
+    if (episode.fault().kills()) {
+      replace(victim);
+    }
+    chosen.forEach(slot -> checkTraces(slot, wrong));
+    checkFileSystem(wrong);
+    return wrong;
+  }
+
+  /** Closes all that is kept: then nothing at all may be mapped. */
+  List<String> forget() {
+    var wrong = new ArrayList<String>();
+    for (int slot = 0; slot < SLOTS; slot++) {
+      slots[slot].tell("forget");
+      await(slots[slot], "forgotten");
+      kept[slot] = 0;
+      checkTraces(slot, wrong);
+    }
+    return wrong;
+  }
+
+  private void checkTraces(int slot, List<String> wrong) {
+    WorkerProcess worker = slots[slot];
+    long pid = worker.pid();
+    int mapped = kept[slot] * Episode.KEPT_RANKS;
+    String who = "executor %d, process %d: ".formatted(worker.executor, pid);
+    settle(who, () -> moreThan(mapped, "mappings of shared memory", Traces.mappings(pid)), wrong);
+    settle(who, () -> moreThan(0, "new descriptors", worker.newDescriptors()), wrong);
+    settle(who, () -> moreThan(0, "child processes", Traces.children(pid)), wrong);
+    // One thread looks after what is kept.
+    settle(who, () -> moreThan(1, "threads of ours", Traces.threads(pid)), wrong);
+  }
+
+  private void checkFileSystem(List<String> wrong) {
+    Supplier<List<String>> names = () -> Filler.isPrivate() ? Traces.names() : Traces.namesOf(pids);
+    settle("", () -> moreThan(0, "names in /dev/shm", names.get()), wrong);
+    settle("", () -> moreThan(0, "temporary files", Traces.files(place.temporary())), wrong);
+  }
+
+  private static String moreThan(int most, String what, List<String> found) {
+    return found.size() <= most ? "" : "%s left: %s".formatted(what, found);
+  }
+
+  /** Waits for traces that go on another thread; {@code trace} says what is there still. */
+  private static void settle(String who, Supplier<String> trace, List<String> wrong) {
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TRACES_SECONDS);
+    String left = trace.get();
+    while (!left.isEmpty() && System.nanoTime() < end) {
+      Thread.onSpinWait();
+      left = trace.get();
+    }
+    if (!left.isEmpty()) {
+      wrong.add(who + left);
+    }
+  }
+
+  @Override
+  public void close() {
+    for (WorkerProcess worker : slots) {
+      worker.close();
+    }
+  }
+
+  /** What is left when all have ended. */
+  List<String> end() {
+    var wrong = new ArrayList<String>();
+    for (WorkerProcess worker : slots) {
+      if (!worker.close()) {
+        wrong.add("executor %d did not end when it was told to".formatted(worker.executor));
+      }
+    }
+    checkFileSystem(wrong);
+    return wrong;
+  }
+}

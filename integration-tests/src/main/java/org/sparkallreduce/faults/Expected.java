@@ -1,0 +1,119 @@
+// Licensed under the Apache License, Version 2.0. See LICENSE.
+package org.sparkallreduce.faults;
+
+import java.util.List;
+
+/**
+ * What may become of a rank, whatever the timing.
+ *
+ * @param kinds {@link Outcome#ENDED}, or classes of exceptions
+ * @param first the first call during which the exception may come
+ * @param last the last one
+ * @param parts what its message must contain
+ */
+record Expected(List<String> kinds, int first, int last, List<String> parts) {
+  private static final Expected WELL =
+      new Expected(List.of(Outcome.ENDED), 0, Integer.MAX_VALUE, List.of());
+
+  /** What {@code episode} does to {@code rank}; {@code lost} describes the victim's process. */
+  static Expected of(Episode episode, int rank, String lost) {
+    boolean victim = rank == episode.victim();
+    int call = episode.call();
+    return switch (episode.fault()) {
+      case NONE,
+          REPLACED,
+          STOP_BRIEFLY,
+          DELAY,
+          INTERRUPT_INSIDE,
+          DESCRIPTORS_REGISTER,
+          MAPPING_REGISTER,
+          CLOCK_JUMP ->
+          WELL;
+      case KILL_BEFORE, KILL_STARVED -> lost(call, call, lost);
+      // The victim may have arrived before it died, and not have been needed any more.
+      case KILL_INSIDE -> lost(call, call == Episode.OPENING ? Episode.OPENING : call + 1, lost);
+      case KILL_LOOSE -> lost(0, Integer.MAX_VALUE, lost);
+      case KILL_IN_EXCHANGE -> lost(Episode.OPENING, Episode.OPENING, lost);
+      case LEAVE_EARLY ->
+          victim
+              ? WELL
+              : exactly(
+                  "PeerLost", call, "rank %d has left".formatted(episode.victim()), "in ", "wait ");
+      // On a machine that is busy enough, the deadline may pass before the fault strikes.
+      case STOP_LONG, LATE ->
+          new Expected(
+              List.of("TimedOut"),
+              Episode.OPENING,
+              Integer.MAX_VALUE,
+              List.of("time-out", "still waits for", "alive"));
+      case THROW_BEFORE -> victim ? exactly("UserFailure", call) : aborted(episode, call, call);
+      case THROW_AFTER -> victim ? exactly("UserFailure", call) : aborted(episode, call, call + 1);
+      case ABORT_INSIDE ->
+          exactly("Aborted", call, "rank %d was cancelled".formatted(episode.victim()));
+      case MISMATCH_COUNT,
+          MISMATCH_TOTAL,
+          MISMATCH_TYPE,
+          MISMATCH_OP,
+          MISMATCH_SCHEDULE,
+          MISMATCH_ROOT,
+          MISMATCH_COLLECTIVE,
+          MISMATCH_ORDER ->
+          new Expected(List.of("Mismatch"), call, call, episode.bothSides());
+      case MEMORY_FULL ->
+          new Expected(List.of("Resource", "Broken"), Episode.OPENING, Episode.OPENING, List.of());
+      case DESCRIPTORS_OPEN -> victim ? atOpening("Resource", "ulimit -n") : atOpening("Broken");
+      case MAPPING_OPEN -> victim ? atOpening("Resource", "could not map") : atOpening("Broken");
+      case DESCRIPTORS_CONNECT, MAPPING_CONNECT ->
+          victim
+              ? atOpening("Resource")
+              : new Expected(
+                  List.of("Resource", "PeerLost"), Episode.OPENING, Episode.OPENING, List.of());
+      case MESSAGE_CUT, MESSAGE_FLIPPED -> damaged(episode, rank);
+    };
+  }
+
+  /** Whoever got the damaged message refuses it, and whoever did not loses that rank. */
+  private static Expected damaged(Episode episode, int rank) {
+    if (episode.damagedForAll() || rank == episode.other()) {
+      return atOpening("Setup", "rank %d".formatted(episode.victim()));
+    }
+    return new Expected(List.of("PeerLost", "Broken"), Episode.OPENING, 0, List.of());
+  }
+
+  private static Expected lost(int first, int last, String lost) {
+    return new Expected(
+        List.of("PeerLost"), first, last, List.of(lost, "has ended", "in ", "wait ", " s "));
+  }
+
+  private static Expected aborted(Episode episode, int first, int last) {
+    String cause = "rank %d failed".formatted(episode.victim());
+    return new Expected(List.of("Aborted"), first, last, List.of(cause, "as it was told"));
+  }
+
+  private static Expected exactly(String kind, int call, String... parts) {
+    return new Expected(List.of(kind), call, call, List.of(parts));
+  }
+
+  private static Expected atOpening(String kind, String... parts) {
+    return exactly(kind, Episode.OPENING, parts);
+  }
+
+  /** Empty if {@code outcome} is as expected, or what is wrong with it. */
+  String fault(Outcome outcome) {
+    if (!kinds.contains(outcome.kind())) {
+      return "expected %s".formatted(kinds);
+    }
+    if (outcome.kind().equals(Outcome.ENDED)) {
+      return "";
+    }
+    if (outcome.call() < first || outcome.call() > last) {
+      return "expected it in calls %d to %d".formatted(first, last);
+    }
+    for (String part : parts) {
+      if (!outcome.message().contains(part)) {
+        return "expected \"%s\" in its message".formatted(part);
+      }
+    }
+    return "";
+  }
+}
