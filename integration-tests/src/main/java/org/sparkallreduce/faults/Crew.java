@@ -114,7 +114,8 @@ final class Crew implements AutoCloseable {
     } catch (Director.Stuck e) {
       chosen.forEach(slot -> slots[slot].kill());
       chosen.forEach(this::replace);
-      return List.of(e.getMessage());
+      wrong.add(String.valueOf(e.getMessage()));
+      return wrong;
     }
     director.judge(lost, bounds, wrong);
     for (int rank = 0; rank < ranks.size(); rank++) {

@@ -196,7 +196,7 @@ final class Director {
   private String flip(String message) {
     byte[] bytes = Base64.getDecoder().decode(message);
     int bit = new SplittableRandom(episode.detail()).nextInt(8 * bytes.length);
-    bytes[bit / 8] ^= (byte) (1 << bit % 8);
+    bytes[bit / 8] ^= (byte) (1 << (bit % 8));
     return Base64.getEncoder().encodeToString(bytes);
   }
 

@@ -4,6 +4,7 @@ package org.sparkallreduce.faults;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Random;
 import java.util.SplittableRandom;
 import java.util.UUID;
@@ -79,7 +80,7 @@ record Episode(
 
   private static Episode of(Plan plan, long seed, int index, Fault fault) {
     var random = new SplittableRandom(seed * 0x9E3779B97F4A7C15L + index).split();
-    boolean kept = random.nextInt(3) == 0 && !fault.needsFreshMemory() || fault == Fault.REPLACED;
+    boolean kept = (random.nextInt(3) == 0 && !fault.needsFreshMemory()) || fault == Fault.REPLACED;
     int ranks = kept ? KEPT_RANKS : 2 + random.nextInt(MOST_RANKS - 1);
     int victim = random.nextInt(ranks);
     int other = (victim + 1 + random.nextInt(ranks - 1)) % ranks;
@@ -195,7 +196,7 @@ record Episode(
     if (value == Schedule.LOAD_REDUCE_STORE) {
       return "load-reduce/store";
     }
-    String lower = value.name().toLowerCase(java.util.Locale.ROOT);
+    String lower = value.name().toLowerCase(Locale.ROOT);
     boolean spaced = value == Schedule.STAGED_WRITE || value == Schedule.DIRECT_WRITE;
     return lower.replace('_', spaced ? ' ' : '-');
   }
@@ -221,7 +222,7 @@ record Episode(
 
   /** How long a rank is held back, where it is for a while only. */
   long delayMillis() {
-    return 1 + Math.floorMod(detail >>> 8, 80);
+    return 1L + Math.floorMod(detail >>> 8, 80);
   }
 
   /** The deadline of a collective: beyond all patience, unless passing it is the fault. */
