@@ -112,7 +112,7 @@ final class Buffers implements AutoCloseable {
   private void register(Runnable beforeRegistration) throws WrongResult {
     int count = Math.max(1, call.count());
     long bytes = (long) count * call.type().bytes();
-    Path file = Path.of("/dev/shm/registered-%d".formatted(ProcessHandle.current().pid()));
+    Path file = registered(ProcessHandle.current().pid());
     boolean written = false;
     try {
       Files.write(file, new byte[(int) bytes]);
@@ -135,9 +135,19 @@ final class Buffers implements AutoCloseable {
     }
   }
 
+  /** The file that a process registers. */
+  private static Path registered(long pid) {
+    return Path.of("/dev/shm/registered-%d".formatted(pid));
+  }
+
+  /** What a process has left that was killed while it had its file registered. */
+  static void deleteRegistered(long pid) {
+    delete(registered(pid));
+  }
+
   private static void delete(Path file) {
     try {
-      Files.delete(file);
+      Files.deleteIfExists(file);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

@@ -58,6 +58,9 @@ final class Crew implements AutoCloseable {
   }
 
   private void replace(int slot) {
+    if (slots[slot] != null) {
+      Buffers.deleteRegistered(slots[slot].pid()); // the campaign's own, not the library's
+    }
     start(slot);
     awaitReady(slots[slot]);
   }
@@ -111,7 +114,8 @@ final class Crew implements AutoCloseable {
     } catch (Director.Stuck e) {
       chosen.forEach(slot -> slots[slot].kill());
       chosen.forEach(this::replace);
-      return List.of(e.getMessage());
+      wrong.add(String.valueOf(e.getMessage()));
+      return wrong;
     }
     director.judge(lost, bounds, wrong);
     for (int rank = 0; rank < ranks.size(); rank++) {
@@ -120,7 +124,7 @@ final class Crew implements AutoCloseable {
     if (episode.fault().kills()) {
       replace(victim);
     }
-    chosen.forEach(slot -> checkTraces(slot, wrong));
+    chosen.forEach(slot -> checkTraces(slot, 1, wrong)); // one thread looks after what is kept
     checkFileSystem(wrong);
     return wrong;
   }
@@ -132,12 +136,12 @@ final class Crew implements AutoCloseable {
       slots[slot].tell("forget");
       await(slots[slot], "forgotten");
       kept[slot] = 0;
-      checkTraces(slot, wrong);
+      checkTraces(slot, 0, wrong);
     }
     return wrong;
   }
 
-  private void checkTraces(int slot, List<String> wrong) {
+  private void checkTraces(int slot, int threads, List<String> wrong) {
     WorkerProcess worker = slots[slot];
     long pid = worker.pid();
     int mapped = kept[slot] * Episode.KEPT_RANKS;
@@ -145,8 +149,7 @@ final class Crew implements AutoCloseable {
     settle(who, () -> moreThan(mapped, "mappings of shared memory", Traces.mappings(pid)), wrong);
     settle(who, () -> moreThan(0, "new descriptors", worker.newDescriptors()), wrong);
     settle(who, () -> moreThan(0, "child processes", Traces.children(pid)), wrong);
-    // One thread looks after what is kept.
-    settle(who, () -> moreThan(1, "threads of ours", Traces.threads(pid)), wrong);
+    settle(who, () -> moreThan(threads, "threads of ours", Traces.threads(pid)), wrong);
   }
 
   private void checkFileSystem(List<String> wrong) {

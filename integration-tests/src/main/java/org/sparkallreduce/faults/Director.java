@@ -107,7 +107,7 @@ final class Director {
       switch (words[0]) {
         case "exchange" -> exchange(rank, words[1]);
         case "reached" -> strike();
-        case "interrupted" -> other().tell("go");
+        case "done" -> other().tell("go");
         case "outcome" -> ended(rank, words);
         default -> {
           if (!next.line().equals(WorkerProcess.ENDED) || rank != episode.victim() || !struck) {
@@ -188,13 +188,15 @@ final class Director {
   }
 
   private String cut(String message) {
-    return message.substring(0, new SplittableRandom(episode.detail()).nextInt(message.length()));
+    return message.substring(
+        0,
+        new SplittableRandom(episode.detail()).nextInt(message.length() - 3)); // more than padding
   }
 
   private String flip(String message) {
     byte[] bytes = Base64.getDecoder().decode(message);
     int bit = new SplittableRandom(episode.detail()).nextInt(8 * bytes.length);
-    bytes[bit / 8] ^= (byte) (1 << bit % 8);
+    bytes[bit / 8] ^= (byte) (1 << (bit % 8));
     return Base64.getEncoder().encodeToString(bytes);
   }
 
@@ -221,7 +223,6 @@ final class Director {
       case ABORT_INSIDE -> {
         struckAt = System.nanoTime();
         victim().tell("abort");
-        other().tell("go");
       }
       case INTERRUPT_INSIDE -> victim().tell("interrupt");
       default -> {}

@@ -74,6 +74,6 @@ final class Elements {
   /** Rounded to the nearest, ties to even. */
   private static short bfloat16(float value) {
     int bits = Float.floatToRawIntBits(value);
-    return (short) ((bits + 0x7fff + (bits >>> 16 & 1)) >>> 16);
+    return (short) ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);
   }
 }

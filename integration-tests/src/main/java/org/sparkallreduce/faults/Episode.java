@@ -4,6 +4,7 @@ package org.sparkallreduce.faults;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Random;
 import java.util.SplittableRandom;
 import java.util.UUID;
@@ -79,7 +80,7 @@ record Episode(
 
   private static Episode of(Plan plan, long seed, int index, Fault fault) {
     var random = new SplittableRandom(seed * 0x9E3779B97F4A7C15L + index).split();
-    boolean kept = random.nextInt(3) == 0 && !fault.needsFreshMemory() || fault == Fault.REPLACED;
+    boolean kept = (random.nextInt(3) == 0 && !fault.needsFreshMemory()) || fault == Fault.REPLACED;
     int ranks = kept ? KEPT_RANKS : 2 + random.nextInt(MOST_RANKS - 1);
     int victim = random.nextInt(ranks);
     int other = (victim + 1 + random.nextInt(ranks - 1)) % ranks;
@@ -122,6 +123,9 @@ record Episode(
           case MISMATCH_SCHEDULE -> call.with(Call.Kind.ALL_REDUCE, Call.Memory.ARENA);
           case MISMATCH_ROOT -> call.with(Call.Kind.BROADCAST, call.memory());
           case MISMATCH_ORDER -> call.with(Call.Kind.ALL_GATHER, call.memory());
+          // A registration begins with a file of the caller's, for which there is no descriptor.
+          case KILL_STARVED ->
+              usesBuffers(call) ? call : call.with(Call.Kind.BARRIER, call.memory());
           case DESCRIPTORS_REGISTER, MAPPING_REGISTER ->
               call.with(Call.Kind.REGISTRATION, call.memory());
           default -> call;
@@ -192,7 +196,7 @@ record Episode(
     if (value == Schedule.LOAD_REDUCE_STORE) {
       return "load-reduce/store";
     }
-    String lower = value.name().toLowerCase(java.util.Locale.ROOT);
+    String lower = value.name().toLowerCase(Locale.ROOT);
     boolean spaced = value == Schedule.STAGED_WRITE || value == Schedule.DIRECT_WRITE;
     return lower.replace('_', spaced ? ' ' : '-');
   }
@@ -218,12 +222,12 @@ record Episode(
 
   /** How long a rank is held back, where it is for a while only. */
   long delayMillis() {
-    return 1 + Math.floorMod(detail >>> 8, 80);
+    return 1L + Math.floorMod(detail >>> 8, 80);
   }
 
   /** The deadline of a collective: beyond all patience, unless passing it is the fault. */
   long timeoutMillis() {
-    return fault.passesDeadline() ? 400 : 60_000;
+    return fault.passesDeadline() ? 500 : 60_000;
   }
 
   /** Whether a damaged message comes to all ranks, or to one only. */

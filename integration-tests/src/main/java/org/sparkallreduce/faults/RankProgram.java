@@ -71,11 +71,12 @@ final class RankProgram {
     if (open != null) {
       open.abort("rank %d was cancelled".formatted(rank));
     }
+    worker().say("done");
   }
 
   void interrupt() {
     thread[0].interrupt();
-    worker().say("interrupted");
+    worker().say("done");
   }
 
   /** Runs the program, on this thread; never throws. */
@@ -114,6 +115,9 @@ final class RankProgram {
     communicator = open;
     var buffers = new ArrayList<Buffers>();
     try {
+      if (isVictim && episode.call() == Episode.OPENING) {
+        strikeAfter();
+      }
       for (Call each : episode.program(rank)) {
         buffers.add(new Buffers(each, open));
       }
@@ -216,7 +220,7 @@ final class RankProgram {
       if (isVictim && i == episode.call() && strikeBefore()) {
         return false;
       }
-      if (!isVictim && i == 0 && episode.fault() == Fault.KILL_STARVED) {
+      if (!isVictim && i == episode.call() && episode.fault() == Fault.KILL_STARVED) {
         worker().shim.exhaustDescriptors(true);
       }
       holdInside(i);

@@ -87,7 +87,6 @@ public final class Soak {
       sample();
     }
     List<Holding> first = sample();
-    int warmRounds = rounds;
     System.out.printf("warm after %d rounds: %s%n", rounds, first);
     List<Holding> last = first;
     while (System.nanoTime() < end && failures.isEmpty()) {
@@ -99,10 +98,9 @@ public final class Soak {
     }
     System.out.printf("at the end, after %d rounds: %s%n", rounds, last);
     System.out.printf(
-        "soak: %d rounds in %d s, %d since it was warm, %d of them with a fault, seed %d: %s%n",
+        "soak: %d rounds in %d s, %d of them with a fault, seed %d: %s%n",
         rounds,
         Duration.ofNanos(System.nanoTime() - start).toSeconds(),
-        rounds - warmRounds,
         faults,
         seed,
         failures.isEmpty() ? "nothing grew, every result was right" : "FAILED");
@@ -118,7 +116,7 @@ public final class Soak {
       long busy = System.nanoTime() - start;
       LockSupport.parkNanos(busy * (100 - share) / share);
     }
-    crew.forget();
+    failures.addAll(crew.forget());
     return crew.pids().stream().map(Holding::of).toList();
   }
 

@@ -58,7 +58,7 @@ record SparkEpisode(
         random.nextInt(calls),
         calls,
         random.nextBoolean(),
-        10 + random.nextInt(190),
+        10L + random.nextInt(190),
         signs.toString());
   }
 

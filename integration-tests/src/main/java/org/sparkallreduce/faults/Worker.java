@@ -26,6 +26,7 @@ import org.sparkallreduce.ffm.NativeLibrary;
  *   ready                    is there, has swept and warmed up
  *   exchange MESSAGE         its part of an exchange; answer MESSAGES... or broken comes back
  *   reached                  the fault's moment has come
+ *   done                     it has aborted, or interrupted, its rank
  *   outcome OUTCOME          what became of its rank
  * </pre>
  *

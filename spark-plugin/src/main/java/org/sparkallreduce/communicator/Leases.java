@@ -13,6 +13,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.Settings;
+import org.sparkallreduce.ffm.NativeCommunicator;
+import org.sparkallreduce.ffm.Status;
 
 /**
  * The communicators that this process keeps between stages. The driver names the lease under which
@@ -93,9 +95,16 @@ public final class Leases implements AutoCloseable {
   private void reap() {
     long now = System.nanoTime();
     removeIf(
-            kept ->
-                now - kept.sinceNanos() >= idleTime.toNanos() || kept.member().comm().isAborted())
+            kept -> now - kept.sinceNanos() >= idleTime.toNanos() || !isWhole(kept.member().comm()))
         .forEach(Member::close);
+  }
+
+  /**
+   * Whether it could go on: no peer has aborted or closed it, and no peer's process has ended.
+   * Attaching looks for that, and tells the other peers what it finds.
+   */
+  private static boolean isWhole(NativeCommunicator comm) {
+    return comm.attach() == Status.OK && comm.detach() == Status.OK;
   }
 
   private synchronized List<Member> removeIf(Predicate<Idle> condition) {

@@ -8,6 +8,7 @@ import static org.awaitility.Awaitility.await;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -31,6 +32,7 @@ import org.sparkallreduce.exchange.Exchange;
  */
 class LeasesTest {
   private static final UUID LEASE = new UUID(7, 7);
+  private static final Duration MINUTE = Duration.ofMinutes(1);
 
   private final Settings settings = Ranks.settings();
   private final List<Leases> nodes =
@@ -228,6 +230,17 @@ class LeasesTest {
     first.close();
 
     await().untilAsserted(() -> assertThat(nodes.get(1).size()).isZero());
+    await().untilAsserted(() -> assertThat(mappings()).isZero());
+  }
+
+  @Test
+  void aCommunicatorThatAPeerClosesWhileItIsKeptIsClosedSoonByAllOthers() throws Exception {
+    stage(0, 1, 2);
+    nodes.get(0).close();
+
+    // Each looks at its own time.
+    await().atMost(MINUTE).untilAsserted(() -> assertThat(nodes.get(1).size()).isZero());
+    await().atMost(MINUTE).untilAsserted(() -> assertThat(nodes.get(2).size()).isZero());
     await().untilAsserted(() -> assertThat(mappings()).isZero());
   }
 

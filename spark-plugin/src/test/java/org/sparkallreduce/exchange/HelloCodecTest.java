@@ -41,7 +41,7 @@ class HelloCodecTest {
   void aTruncatedMessageNamesTheRank() {
     byte[] whole = Base64.getDecoder().decode(codec.encode(Hellos.of(1, 2)));
     for (int length = 0; length < whole.length; length++) {
-      String cut = Base64.getEncoder().encodeToString(java.util.Arrays.copyOf(whole, length));
+      String cut = Base64.getEncoder().encodeToString(Arrays.copyOf(whole, length));
       assertThatThrownBy(() -> codec.decode(1, cut))
           .isInstanceOf(AllReduceException.Setup.class)
           .hasMessageContaining("rank 1 does not decode");
@@ -53,7 +53,7 @@ class HelloCodecTest {
     byte[] whole = Base64.getDecoder().decode(codec.encode(Hellos.of(1, 2)));
     for (int bit = 0; bit < 8 * whole.length; bit++) {
       byte[] flipped = whole.clone();
-      flipped[bit / 8] ^= (byte) (1 << bit % 8);
+      flipped[bit / 8] ^= (byte) (1 << (bit % 8));
       String message = Base64.getEncoder().encodeToString(flipped);
       assertThatThrownBy(() -> codec.decode(1, message))
           .as("bit %d", bit)
@@ -152,7 +152,7 @@ class HelloCodecTest {
   @Test
   void bytesBehindTheMessageAreRefused() {
     byte[] whole = Base64.getDecoder().decode(codec.encode(Hellos.of(1, 2)));
-    byte[] longer = java.util.Arrays.copyOf(whole, whole.length + 1);
+    byte[] longer = Arrays.copyOf(whole, whole.length + 1);
 
     assertThatThrownBy(() -> codec.decode(1, Base64.getEncoder().encodeToString(longer)))
         .isInstanceOf(AllReduceException.Setup.class)
