@@ -18,6 +18,9 @@
 #ifndef CALLS
 #define CALLS 3
 #endif
+#ifndef KINDS
+#define KINDS 4 /* 3: without the chunks */
+#endif
 
 /* Epochs wrap at 2^32 in the code; here soon. A rank has passed another's epoch if it is ahead by
  * less than half of the circle. */
@@ -28,6 +31,7 @@
 #define ONE_SHOT 0 /* own pull half filled early; arrival; all pull halves read */
 #define STAGED 1   /* peers' push halves filled early; arrival; pull halves written; step; read */
 #define IN_PLACE 2 /* arrival; all inputs read, all outputs written; step (load-reduce/store) */
+#define CHUNKS 3   /* one-shot in three chunks: each but the first is filled, then a step, then read */
 
 #ifdef ONE_HALF
 #define HALF(round) 0
@@ -58,7 +62,7 @@ bool dead[N];
 /* What the program of the ranks is, and what may go wrong: chosen first. */
 byte kind[CALLS + 1];
 byte deviant = N, deviates_at = 0;  /* one rank makes another call */
-bool may_die = false;               /* one rank may die */
+bool may_fail_once = false;         /* one rank may die or fail */
 
 #ifdef NO_ABORT_LOOK
 #define abort_seen(peer) false
@@ -71,10 +75,11 @@ bool may_die = false;               /* one rank may die */
 #define death_seen(peer) dead[peer]
 #endif
 
-/* Anywhere in a collective. */
+/* Anywhere in a program: a death, or a failure of its own, after which it tells the others. */
 inline may_fail() {
   if
-  :: atomic { may_die -> may_die = false; dead[me] = true; goto ended }
+  :: atomic { may_fail_once -> may_fail_once = false; dead[me] = true; goto ended }
+  :: atomic { may_fail_once -> may_fail_once = false; goto failed }
   :: true
   fi
 }
@@ -129,20 +134,42 @@ inline step() {
   true
 }
 
-inline one_shot(call) {
+inline fill_pull(call) {
   d_step {
     for (p : 0 .. N - 1) {
       pull[pull_at(me, p, pull_round)] = call
     };
     p = 0
-  };
-  arrive(call, ONE_SHOT);
+  }
+}
+
+inline read_pulls(call) {
   d_step {
     for (p : 0 .. N - 1) {
       assert(pull[pull_at(p, me, pull_round)] == call)
     }
-    pull_round++
+    pull_round++;
+    p = 0
   }
+}
+
+inline one_shot(call) {
+  fill_pull(call);
+  arrive(call, ONE_SHOT);
+  read_pulls(call)
+}
+
+/* The chunks of a call write different data, so that one is not taken for another. */
+inline chunks(call) {
+  fill_pull(call);
+  arrive(call, CHUNKS);
+  read_pulls(call);
+  fill_pull(call + 100);
+  step();
+  read_pulls(call + 100);
+  fill_pull(call + 200);
+  step();
+  read_pulls(call + 200)
 }
 
 inline staged(call) {
@@ -204,7 +231,7 @@ proctype Rank(byte me) {
     d_step {
       what = kind[call];
       if
-      :: me == deviant && call == deviates_at -> what = (what + 1) % 3
+      :: me == deviant && call == deviates_at -> what = (what + 1) % KINDS
       :: else
       fi
     };
@@ -212,6 +239,7 @@ proctype Rank(byte me) {
     :: what == ONE_SHOT -> one_shot(call)
     :: what == STAGED -> staged(call)
     :: what == IN_PLACE -> in_place(call)
+    :: what == CHUNKS -> chunks(call)
     fi;
     d_step {
       assert(!(deviant < N && call == deviates_at));
@@ -241,7 +269,7 @@ init {
   byte i, what;
   atomic {
     for (i : 1 .. CALLS) {
-      select(what : 0 .. 2);
+      select(what : 0 .. KINDS - 1);
       kind[i] = what
     }
     for (i : 0 .. N - 1) {
@@ -250,7 +278,7 @@ init {
 #ifndef NO_FAULTS
     if
     :: true
-    :: may_die = true
+    :: may_fail_once = true
     :: deviant = N - 1; select(deviates_at : 1 .. CALLS)
     :: run Aborter()
     fi;

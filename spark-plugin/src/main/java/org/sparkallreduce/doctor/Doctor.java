@@ -10,6 +10,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.spark.SparkConf;
@@ -32,6 +34,9 @@ import scala.reflect.ClassTag$;
  */
 public final class Doctor {
   private static final int MAX_RANKS = 16;
+  private static final long POLL_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
+  private static final long SETTLED_NANOS = TimeUnit.SECONDS.toNanos(2);
+  private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
 
   private Doctor() {}
 
@@ -42,14 +47,34 @@ public final class Doctor {
     return Report.of(MachineChecks.of(facts, settings, ranks), List.of());
   }
 
-  /** Looks at a cluster in one job, with one rank for each executor that it has now. */
+  /**
+   * Looks at a cluster in one job, with one rank for each executor. It waits until executors have
+   * come and no more do.
+   */
   public static Report run(SparkSession spark) {
     SparkContext context = spark.sparkContext();
-    int executors =
-        context.isLocal()
-            ? context.defaultParallelism()
-            : context.statusTracker().getExecutorInfos().length - 1; // the driver is one
-    return run(spark, Math.clamp(executors, 1, MAX_RANKS));
+    int ranks = context.isLocal() ? context.defaultParallelism() : awaitExecutors(context);
+    return run(spark, Math.clamp(ranks, 1, MAX_RANKS));
+  }
+
+  private static int awaitExecutors(SparkContext context) {
+    int executors = 0;
+    long start = System.nanoTime();
+    for (long since = start; now() - since < SETTLED_NANOS || executors == 0; ) {
+      int found = context.statusTracker().getExecutorInfos().length - 1; // the driver is one
+      if (found != executors) {
+        executors = found;
+        since = now();
+      } else if (executors == 0 && now() - start > PATIENCE_NANOS) {
+        return 0; // the job will say that there are no slots
+      }
+      LockSupport.parkNanos(POLL_NANOS);
+    }
+    return executors;
+  }
+
+  private static long now() {
+    return System.nanoTime();
   }
 
   /**

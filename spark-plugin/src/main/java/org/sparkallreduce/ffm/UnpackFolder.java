@@ -20,7 +20,9 @@ import org.sparkallreduce.ProcessIdentity;
  */
 final class UnpackFolder {
   private static final String PREFIX = "spark-allreduce-native-";
-  private static final Pattern NAME = Pattern.compile(PREFIX + "(\\d+)-(\\d+)-(\\d+)-.*");
+  /** Anybody can make such a folder in /tmp: its numbers must be numbers. */
+  private static final Pattern NAME =
+      Pattern.compile(PREFIX + "(\\d{1,18})-(\\d{1,18})-(\\d{1,18})-.*");
 
   private UnpackFolder() {}
 

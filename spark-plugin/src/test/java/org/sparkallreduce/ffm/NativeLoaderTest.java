@@ -85,6 +85,17 @@ class NativeLoaderTest {
   }
 
   @Test
+  void aFolderWithAnotherUsersNonsenseInItsNameDisturbsNobody() throws IOException {
+    Path nonsense =
+        Files.createDirectory(
+            folder.resolve("spark-allreduce-native-" + "9".repeat(30) + "-1-1-nonsense"));
+
+    NativeLibrary.load(Optional.of(folder.toString()));
+
+    assertThat(nonsense).exists();
+  }
+
+  @Test
   void aFolderThatDoesNotExistIsNamedWithTheSetting() {
     assertThatThrownBy(() -> NativeLibrary.load(Optional.of(folder + "/missing")))
         .isInstanceOf(AllReduceException.Setup.class)
