@@ -1,8 +1,8 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce;
 
+import java.util.Map;
 import java.util.function.Function;
-import org.apache.spark.SparkConf;
 
 /**
  * One configuration setting, declared once with all that the documentation says about it.
@@ -17,8 +17,8 @@ public record Setting<T>(
     String key, String type, String defaultText, String doc, Function<String, T> parse) {
 
   /** The value in {@code conf}, or the default. */
-  T in(SparkConf conf) {
-    String text = conf.get(key, defaultText);
+  T in(Map<String, String> conf) {
+    String text = conf.getOrDefault(key, defaultText);
     try {
       return parse.apply(text.trim());
     } catch (IllegalArgumentException e) {

@@ -5,8 +5,10 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.time.temporal.ChronoUnit;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
@@ -169,10 +171,16 @@ public record Settings(
    * @throws AllReduceException.Setup if a value cannot be read, or a key with our prefix is unknown
    */
   public static Settings from(SparkConf conf) {
-    var unknown = new TreeSet<String>();
+    var own = new HashMap<String, String>();
     for (Tuple2<String, String> entry : conf.getAllWithPrefix(PREFIX)) {
-      unknown.add(PREFIX + entry._1());
+      own.put(PREFIX + entry._1(), entry._2());
     }
+    return from(own);
+  }
+
+  /** As {@link #from(SparkConf)}, from settings of ours alone. */
+  public static Settings from(Map<String, String> conf) {
+    var unknown = new TreeSet<>(conf.keySet());
     ALL.forEach(setting -> unknown.remove(setting.key()));
     if (!unknown.isEmpty()) {
       throw new AllReduceException.Setup(

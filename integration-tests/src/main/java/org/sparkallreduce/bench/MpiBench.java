@@ -85,8 +85,7 @@ public final class MpiBench {
     }
     bench.versions.forEach(document.putObject("versions")::put);
     var commands = document.putObject("commands");
-    bench.libraries.forEach(
-        library -> commands.put(library.name(), String.join(" ", library.command())));
+    bench.libraries.forEach(library -> commands.put(library.name(), shown(library)));
     Files.writeString(json, JSON.writerWithDefaultPrettyPrinter().writeValueAsString(document));
     bench.printCommands();
   }
@@ -245,12 +244,15 @@ public final class MpiBench {
     return table;
   }
 
+  /** The command without the folder of its program. */
+  private static String shown(Library library) {
+    List<String> words = new ArrayList<>(library.command());
+    words.replaceAll(word -> word.startsWith("/") ? Path.of(word).getFileName().toString() : word);
+    return String.join(" ", words).replace("%RANKS%", "N");
+  }
+
   private void printCommands() {
     versions.forEach((name, version) -> System.out.printf("- %s: %s%n", name, version));
-    libraries.forEach(
-        library ->
-            System.out.printf(
-                "- %s: `%s`%n",
-                library.name(), String.join(" ", library.command()).replace("%RANKS%", "N")));
+    libraries.forEach(library -> System.out.printf("- %s: `%s`%n", library.name(), shown(library)));
   }
 }

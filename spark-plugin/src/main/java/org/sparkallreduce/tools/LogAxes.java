@@ -87,6 +87,11 @@ record LogAxes(
 
   private static double stepAbove(double value) {
     double decade = decade(value);
-    return value <= 2 * decade ? 2 * decade : value <= 5 * decade ? 5 * decade : 10 * decade;
+    for (double step : STEPS) {
+      if (value <= step * decade * (1 + 1e-9)) {
+        return step * decade;
+      }
+    }
+    return 10 * decade;
   }
 }

@@ -56,7 +56,7 @@ final class PerfSvg {
     List<Series> times = series((_, nanos) -> nanos / 1_000);
     List<Series> buses =
         series((row, nanos) -> row.bytes(ranks) / nanos * row.collective().busFactor(ranks));
-    int top = 86 + Math.ceilDiv(times.size(), LEGEND_COLUMNS) * LEGEND_ROW;
+    int top = 104 + Math.ceilDiv(times.size(), LEGEND_COLUMNS) * LEGEND_ROW;
     int height = top + 390;
     line("<?xml version=\"1.0\" encoding=\"UTF-8\"?>");
     line(

@@ -18,7 +18,6 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
-import org.apache.spark.SparkConf;
 import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.ffm.NativeLibrary;
@@ -33,15 +32,15 @@ final class ProcessRun implements Run {
   /** How long the other ranks may take to notice that one has failed, before they are ended. */
   private static final long AFTERMATH_MILLIS = 3_000;
 
+  private static final String LOG_SETTINGS = "log4j2.configurationFile";
+
   private final Map<String, String> settings;
   private final String autoTable;
 
   /** Starts ranks with {@code settings}, which are those of Spark's configuration. */
   ProcessRun(Map<String, String> settings) {
     this.settings = Map.copyOf(settings);
-    var conf = new SparkConf(false);
-    settings.forEach(conf::set);
-    this.autoTable = Settings.from(conf).readAutoTable().autoTable().text();
+    this.autoTable = Settings.from(settings).readAutoTable().autoTable().text();
   }
 
   @Override
@@ -268,13 +267,14 @@ final class ProcessRun implements Run {
     }
   }
 
-  /** This JVM again, with the same class path; small, and without threads that compete. */
-  private List<String> command() {
+  /** This JVM again, with the same class path and log settings, and no threads that compete. */
+  private static List<String> command() {
     return List.of(
         Path.of(System.getProperty("java.home"), "bin", "java").toString(),
         "--enable-native-access=ALL-UNNAMED",
+        "--sun-misc-unsafe-memory-access=allow", // Spark's Kryo asks how arrays are laid out
         "-XX:+UseSerialGC",
-        "-Xshare:auto",
+        "-D%s=%s".formatted(LOG_SETTINGS, System.getProperty(LOG_SETTINGS, "")),
         "-cp",
         System.getProperty("java.class.path"),
         RankProcess.class.getName());

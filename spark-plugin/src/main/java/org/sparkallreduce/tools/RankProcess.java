@@ -11,7 +11,6 @@ import java.io.UncheckedIOException;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
-import org.apache.spark.SparkConf;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.AutoTable;
 import org.sparkallreduce.Settings;
@@ -65,10 +64,9 @@ final class RankProcess {
   }
 
   private void measure(Message.Start start) {
-    var conf = new SparkConf(false);
-    start.settings().forEach(conf::set);
     Settings settings =
-        Settings.from(conf).withAutoTable(AutoTable.parse("the tool's", start.autoTable()));
+        Settings.from(start.settings())
+            .withAutoTable(AutoTable.parse("the tool's", start.autoTable()));
     NativeLibrary library = NativeLibrary.load(settings.nativeDirectory());
     String host = RunInfo.hostName();
     var identity =

@@ -18,7 +18,7 @@ class PerfTableTest {
             """
             # all-reduce, schedule one-shot
             #
-            #                                                              out-of-place                       in-place
+            #                                                              out-of-place                      in-place
             #        size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
             #         (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
                         8             2     float     sum      -1     0.50    0.02    0.02      0     0.48    0.02    0.02      0
@@ -26,7 +26,7 @@ class PerfTableTest {
             #
             # broadcast
             #
-            #                                                              out-of-place                       in-place
+            #                                                              out-of-place                      in-place
             #        size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
             #         (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
                         8             1     int64    none       1      N/A     N/A     N/A    N/A     1.00    0.01    0.01    N/A
@@ -48,7 +48,7 @@ class PerfTableTest {
         .isEqualTo(
             """
             # Out of bounds values : 3 FAILED
-            # Avg bus bandwidth    : 3.8045
+            # Avg bus bandwidth    : 3.8040
             #
             """);
     assertThat(table.foot(List.of(PerfFixture.ALL.getFirst())))
