@@ -5,7 +5,7 @@
 
 SAR_KERNEL void sar_one_barrier(sar::gpu::Launch launch) {
   using namespace sar::gpu;
-  SAR_GLOBAL Pad* pad = pad_of(launch, launch.rank);
+  SAR_GLOBAL Pad* pad = own_pad(launch);
   const uint32_t epoch = pad->epoch[block_id()] + 1;
   prepare_barriers(launch);
   if (!rank_barrier(launch, [&] { return arrive_and_compare(launch, epoch); })) return;

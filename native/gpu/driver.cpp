@@ -20,7 +20,6 @@ namespace {
 
 constexpr int kInvalidValue = 1;  // both vendors
 constexpr int kCudaBufferIdentity = 7;
-constexpr int kAlreadyEnabledCuda = 704, kAlreadyEnabledHip = 704;
 
 struct Loaded {
   Mutex mutex;
@@ -140,10 +139,19 @@ int Driver::multiprocessors(int device, int *count) const {
   return device_attribute(count, vendor == Vendor::kAmd ? 63 : 16, device);
 }
 
-int Driver::enable_peer(int device, void *context) const {
-  const int error =
-      vendor == Vendor::kAmd ? hip_enable_peer(device, 0) : cuda_context_enable_peer(context, 0);
-  return error == kAlreadyEnabledCuda || error == kAlreadyEnabledHip ? 0 : error;
+int Driver::enable_peer(int device) const {
+  constexpr int kAlreadyEnabled = 704;  // both vendors
+  int error = 0;
+  if (vendor == Vendor::kAmd) {
+    error = hip_enable_peer(device, 0);
+  } else {
+    void *context = nullptr;
+    error = cuda_context_retain(&context, device);
+    if (error != 0) return error;
+    error = cuda_context_enable_peer(context, 0);
+    cuda_context_release(device);  // the rank on that device holds it
+  }
+  return error == kAlreadyEnabled ? 0 : error;
 }
 
 int Driver::allocate_signals(uint64_t *address, size_t bytes) const {

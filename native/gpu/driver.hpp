@@ -52,7 +52,8 @@ struct Driver {
   void release_device(int device) const;
   int use_device(int device, void *context) const;
   int multiprocessors(int device, int *count) const;
-  int enable_peer(int device, void *context) const;
+  // Lets the current device reach the memory of `device`, of which the process has a context.
+  int enable_peer(int device) const;
 
   // Memory that peers write flags into while a kernel polls it: uncached, or at least fine-grained,
   // on AMD.

@@ -80,6 +80,7 @@ sar_status GpuCommunicator::create() {
   control.arena_bytes = arena_bytes_;
   control.staging_bytes = staging_bytes_;
   control.block_threads = kBlockThreads;
+  control.ordinal = static_cast<uint32_t>(device_);
   int multiprocessors = 0;
   if (const int error = driver_.multiprocessors(device_, &multiprocessors); error != 0) {
     return driver_failure(error, "count the device's multiprocessors");
@@ -129,7 +130,7 @@ sar_status GpuCommunicator::allocate() {
     for (uint32_t b = 0; b < kMaxBlocks; ++b) {
       pad->epoch[b] = pad->low_latency_epoch[b] = first_epoch_;
       for (uint32_t r = 0; r < kMaxRanks; ++r) {
-        pad->arrival[b][r].flag = first_epoch_;
+        pad->arrival[b][r] = first_epoch_;
         pad->step[kMiddle][b][r] = pad->step[kExit][b][r] = first_epoch_;
       }
     }
@@ -208,19 +209,27 @@ sar_status GpuCommunicator::count_blocks() {
   return SAR_OK;
 }
 
-sar_status GpuCommunicator::map_peer_memory(uint32_t rank, uint32_t a) {
+// Makes a peer's allocation usable by this rank's device. 0 or a driver error.
+int GpuCommunicator::reach(uint32_t rank, uint32_t a) {
   const Allocation &allocation = control_of(rank).allocation[a];
   const sar::Header &mine = header_of(control_.segment(geometry_.rank));
   const sar::Header &theirs = header_of(control_.segment(rank));
-  int error = 0;
-  if (theirs.pid == mine.pid && theirs.start_time == mine.start_time &&
-      theirs.pid_namespace == mine.pid_namespace) {
-    // A process cannot open its own handle, and need not: the pointer serves.
-    mapped_[rank][a] = allocation.base;
-  } else {
-    error = open_shared(driver_, allocation, &mapped_[rank][a]);
+  if (theirs.pid != mine.pid || theirs.start_time != mine.start_time ||
+      theirs.pid_namespace != mine.pid_namespace) {
+    const int error = open_shared(driver_, allocation, &mapped_[rank][a]);
     opened_[rank][a] = error == 0;
+    return error;
   }
+  // A process cannot open its own handle, and need not: the pointer serves. But one device reaches
+  // another's memory only once it has been told to.
+  const auto ordinal = static_cast<int>(control_of(rank).ordinal);
+  const int error = ordinal == device_ ? 0 : driver_.enable_peer(ordinal);
+  if (error == 0) mapped_[rank][a] = allocation.base;
+  return error;
+}
+
+sar_status GpuCommunicator::map_peer_memory(uint32_t rank, uint32_t a) {
+  const int error = reach(rank, a);
   if (error == 0) return SAR_OK;
   Failure cause = control_.failure(SAR_SYSTEM_ERROR);
   cause.facts.culprit_rank = static_cast<int32_t>(rank);

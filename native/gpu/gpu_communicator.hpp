@@ -44,6 +44,7 @@ struct Control {
   uint64_t magic;
   uint64_t arena_bytes, staging_bytes;
   uint32_t multiprocessors, block_threads;
+  uint32_t ordinal;  // of the device, in the owner's process
   char device[64];  // PCI bus id
   uint32_t allocations;
   uint32_t captured;
@@ -104,6 +105,7 @@ class GpuCommunicator {
 
   Control &control_of(uint32_t rank) const;
   sar_status allocate();
+  int reach(uint32_t rank, uint32_t allocation);
   sar_status map_peer_memory(uint32_t rank, uint32_t allocation);
   sar_status map_new_memory();
   sar_status count_blocks();

@@ -33,6 +33,7 @@ class Builder {
     Launch &launch = planned_.launch;
     launch = {};
     planned_.low_latency = schedule == SAR_LOW_LATENCY;
+    launch.own_pad = geometry.pad[geometry.rank];
     std::copy_n(geometry.pad, kMaxRanks, launch.pad);
     launch.outcome = geometry.outcome;
     launch.host_abort = geometry.host_abort;
@@ -105,14 +106,15 @@ class Builder {
     const bool staged = any([](const RankBuffers &b) { return !b.input; });
     const uint64_t n = chunk(staged ? slot_ : UINT64_MAX);
     if (!buffers_.rank[geometry_.rank].input) {
-      for (uint32_t q = 0; q < geometry_.world; ++q) {
-        addresses().scatter_to[q] = slot(geometry_.rank, q);
-      }
-      scatter(geometry_.world, call_.count, n, geometry_.world * call_.count);
+      scatter_to_others([&](uint32_t q) { return slot(geometry_.rank, q); });
+      scatter(call_.count, n, geometry_.world * call_.count);
     }
     for (uint32_t r = 0; r < geometry_.world; ++r) {
       const RankBuffers &peer = buffers_.rank[r];
-      addresses().source[r] = peer.input ? at(peer.input) + geometry_.rank * call_.count * size_
+      const uint64_t input = r == geometry_.rank ? addresses().input
+                             : peer.input        ? at(peer.input)
+                                                 : 0;
+      addresses().source[r] = input != 0 ? input + geometry_.rank * call_.count * size_
                                          : slot(r, geometry_.rank);
     }
     reduce_to_own(addresses().output, n);
@@ -176,9 +178,8 @@ class Builder {
     return begin >= n ? 0 : std::min(slice(n), n - begin);
   }
 
-  void scatter(uint32_t ranks, uint64_t stride, uint64_t each, uint64_t total) {
+  void scatter(uint64_t stride, uint64_t each, uint64_t total) {
     Launch &launch = planned_.launch;
-    launch.scatter_ranks = ranks;
     launch.scatter_stride = stride;
     launch.scatter_each = each;
     // The launch begins at element `done` of every part, but the parts' distance stays.
@@ -186,19 +187,34 @@ class Builder {
     longest_ = std::max(longest_, each);
   }
 
+  // A rank's own part stays where it is. Each rank begins with the one after it, so that they do
+  // not all store to the same one at once.
+  template <class TargetOf>
+  void scatter_to_others(TargetOf target_of) {
+    Launch &launch = planned_.launch;
+    launch.scatter_ranks = geometry_.world - 1;
+    launch.scatter_parts = geometry_.world;
+    launch.scatter_first = (geometry_.rank + 1) % geometry_.world;
+    for (uint32_t j = 0; j < launch.scatter_ranks; ++j) {
+      addresses().scatter_to[j] = target_of((geometry_.rank + 1 + j) % geometry_.world);
+    }
+  }
+
   void copy_input_if(bool needed, uint64_t n) {
     longest_ = std::max(longest_, n);  // on all ranks: they must have equally many blocks
     if (!needed) return;
+    planned_.launch.scatter_ranks = planned_.launch.scatter_parts = 1;
     addresses().scatter_to[0] = slot(geometry_.rank, 0);
-    scatter(1, 0, n, n + done_);
+    scatter(0, n, n + done_);
   }
 
   void scatter_slices(uint64_t n) {
+    scatter_to_others([&](uint32_t q) { return slot(q, geometry_.rank); });
     for (uint32_t q = 0; q < geometry_.world; ++q) {
-      addresses().scatter_to[q] = slot(q, geometry_.rank);
-      addresses().source[q] = slot(geometry_.rank, q);
+      addresses().source[q] = q == geometry_.rank ? addresses().input + q * slice(n) * size_
+                                                  : slot(geometry_.rank, q);
     }
-    scatter(geometry_.world, slice(n), slice(n), n + done_);
+    scatter(slice(n), slice(n), n + done_);
   }
 
   void sources_from_inputs() { sources_from_inputs(chunk_of_slices(half_)); }
@@ -247,7 +263,30 @@ class Builder {
     gather(geometry_.world, slice(n), slice(n), n);
   }
 
+  // What the kernel wants to know about all addresses of a phase together.
+  void summarize() {
+    Addresses &a = addresses();
+    const Launch &launch = planned_.launch;
+    for (uint32_t r = 0; launch.targets != 0 && r < geometry_.world; ++r) {
+      a.reduce_alignment |= a.source[r];
+    }
+    for (uint32_t t = 0; t < launch.targets; ++t) a.reduce_alignment |= a.target[t];
+    a.scatter_alignment = a.input;
+    for (uint32_t j = 0; j < launch.scatter_ranks; ++j) a.scatter_alignment |= a.scatter_to[j];
+    // In place, one part of a gather is there already, and peers may be reading it.
+    a.gather_skip = kNoSkip;
+    a.gather_alignment = a.output;
+    for (uint32_t q = 0; q < launch.gather_ranks; ++q) {
+      if (a.gather_from[q] == a.output + q * launch.gather_stride * size_) {
+        a.gather_skip = q;
+      } else {
+        a.gather_alignment |= a.gather_from[q];
+      }
+    }
+  }
+
   Planned end(uint64_t n) {
+    summarize();
     // All ranks see the same longest part, so they all launch equally many blocks.
     const uint64_t wanted = divide_up(longest_ * size_, uint64_t{kPackBytes} * kBlockThreads);
     planned_.launch.blocks = static_cast<uint32_t>(

@@ -39,15 +39,14 @@ bool pushes(sar_schedule schedule) {
 }  // namespace
 
 sar_status Collective::all_reduce() {
-  sar_schedule wanted = call_.schedule;
-  if (wanted == SAR_AUTO) {
-    wanted = is_small(call_.count) ? SAR_ONE_SHOT : SAR_LOAD_REDUCE_STORE;
-  }
-  const uint32_t needed = needs(wanted);
+  wanted_ = call_.schedule != SAR_AUTO
+                ? call_.schedule
+                : comm_.auto_table.choose(ranks_, call_.count * element_bytes_);
+  const uint32_t needed = needs(wanted_);
   const uint32_t available =
       (input_.registered ? kInputRegistered : 0u) | (output_.registered ? kOutputRegistered : 0u);
   // A rank whose own buffers do not serve knows already how it will end.
-  const sar_schedule expected = (available & needed) == needed ? wanted : SAR_STAGED_WRITE;
+  const sar_schedule expected = (available & needed) == needed ? wanted_ : SAR_STAGED_WRITE;
   const bool fills_early = expected == SAR_ONE_SHOT || pushes(expected);
   if (expected == SAR_ONE_SHOT) {
     copy(pull_half(rank_), in(0), first_chunk(pull_chunk()).length());
@@ -57,8 +56,8 @@ sar_status Collective::all_reduce() {
   if (const sar_status status = arrive(fills_early); status != SAR_OK) {
     return status;
   }
-  const sar_schedule schedule = all_say(needed) ? wanted : SAR_STAGED_WRITE;
-  if (schedule != wanted) {
+  const sar_schedule schedule = all_say(needed) ? wanted_ : SAR_STAGED_WRITE;
+  if (schedule != wanted_) {
     comm_.statistics().unregistered++;
   }
   if (call_.count == 0) {

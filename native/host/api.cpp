@@ -209,6 +209,13 @@ sar_status sar_comm_renumber(sar_comm *comm, const uint32_t *members) {
   return comm->communicator.renumber(members);
 }
 
+sar_status sar_comm_set_auto_table(sar_comm *comm, const sar_auto_row *rows, size_t count) {
+  if (comm == nullptr || (rows == nullptr && count != 0)) {
+    return null_argument("sar_comm_set_auto_table", comm == nullptr ? "comm" : "rows");
+  }
+  return comm->communicator.auto_table.set(rows, count);
+}
+
 uint64_t sar_comm_sequence(const sar_comm *comm) {
   return comm == nullptr ? 0 : comm->communicator.sequence();
 }

@@ -188,7 +188,8 @@ sar_status Collective::arrive(bool filled) {
                         static_cast<uint32_t>(call_.schedule),
                         call_.root,
                         flags,
-                        comm_.epoch()};
+                        comm_.epoch(),
+                        static_cast<uint32_t>(wanted_)};
   if (const sar_status status = comm_.arrive(mine, fields_); status != SAR_OK) {
     return status;
   }
@@ -248,7 +249,8 @@ sar_status Collective::compare_fields() {
                 {"data type", &CallFields::type, type_name},
                 {"reduce op", &CallFields::op, op_name},
                 {"schedule", &CallFields::schedule, schedule_name},
-                {"root", &CallFields::root, nullptr}};
+                {"root", &CallFields::root, nullptr},
+                {"schedule chosen by auto", &CallFields::chosen, schedule_name}};
   for (const auto &field : fields) {
     if (const sar_status status = compare_field(field.name, field.field, field.value_name);
         status != SAR_OK) {

@@ -119,6 +119,7 @@ class Collective {
   char *const out_;
   Buffer input_;
   Buffer output_;
+  sar_schedule wanted_ = SAR_AUTO;  // an all-reduce's schedule, never SAR_AUTO once it has begun
   CallFields fields_[SAR_MAX_RANKS];
 };
 

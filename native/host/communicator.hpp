@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "auto_table.hpp"
 #include "failure.hpp"
 #include "file_mapping.hpp"
 #include "layout.hpp"
@@ -30,6 +31,7 @@ struct CallFields {
   uint32_t root;
   uint32_t flags;
   uint32_t epoch;
+  uint32_t chosen = SAR_AUTO;  // host backend: what `schedule` comes to
 };
 
 // Memory that all ranks have registered together: where each rank's part is mapped here.
@@ -115,6 +117,9 @@ class Communicator {
   // Numbers of the next rounds through the push and the pull halves (layout.hpp).
   uint64_t push_round = 0;
   uint64_t pull_round = 0;
+
+  // What SAR_AUTO chooses from.
+  AutoTable auto_table;
 
   // A failure of the current collective, with its facts filled in.
   Failure failure(sar_status status) const;

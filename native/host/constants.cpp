@@ -22,6 +22,7 @@ constexpr sar_constant kConstants[] = {
     SAR_CONSTANT(SAR_MESSAGE_BYTES),
     SAR_CONSTANT(SAR_MAX_REGIONS),
     SAR_CONSTANT(SAR_MIN_STAGING_BYTES),
+    SAR_CONSTANT(SAR_MAX_AUTO_ROWS),
 
     SAR_CONSTANT(SAR_OK),
     SAR_CONSTANT(SAR_INVALID_ARGUMENT),
@@ -97,6 +98,11 @@ constexpr sar_constant kConstants[] = {
     SAR_OFFSET(sar_statistics, wait_ns),
     SAR_OFFSET(sar_statistics, total_ns),
     SAR_OFFSET(sar_statistics, unregistered),
+
+    SAR_SIZE(sar_auto_row),
+    SAR_OFFSET(sar_auto_row, world_size),
+    SAR_OFFSET(sar_auto_row, schedule),
+    SAR_OFFSET(sar_auto_row, bytes),
 
     SAR_SIZE(sar_constant),
     SAR_OFFSET(sar_constant, name),

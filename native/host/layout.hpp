@@ -150,6 +150,7 @@ struct alignas(kLineBytes) CallLine {
   std::atomic<uint16_t> op;
   std::atomic<uint16_t> schedule;
   std::atomic<uint16_t> root;
+  std::atomic<uint16_t> chosen;  // the schedule that will run, if no buffer is in its way
 };
 
 // The later barriers of a collective: the epoch only grows, and wraps.
@@ -251,6 +252,7 @@ static_assert(offsetof(CallLine, type) == 52);
 static_assert(offsetof(CallLine, op) == 54);
 static_assert(offsetof(CallLine, schedule) == 56);
 static_assert(offsetof(CallLine, root) == 58);
+static_assert(offsetof(CallLine, chosen) == 60);
 static_assert(sizeof(CallLine) == kLineBytes);
 static_assert(sizeof(StepLine) == kLineBytes);
 static_assert(offsetof(SignalPad, step) == kStepLineOffset);

@@ -55,6 +55,7 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
   line.op.store(static_cast<uint16_t>(mine.op), relaxed);
   line.schedule.store(static_cast<uint16_t>(mine.schedule), relaxed);
   line.root.store(static_cast<uint16_t>(mine.root), relaxed);
+  line.chosen.store(static_cast<uint16_t>(mine.chosen), relaxed);
   line.flags.store(mine.flags, relaxed);
   line.epoch.store(mine.epoch, relaxed);
   line.sequence.store(sequence_, std::memory_order_seq_cst);
@@ -70,7 +71,7 @@ sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MA
                            theirs.collective.load(relaxed),   theirs.type.load(relaxed),
                            theirs.op.load(relaxed),           theirs.schedule.load(relaxed),
                            theirs.root.load(relaxed),         theirs.flags.load(relaxed),
-                           theirs.epoch.load(relaxed)};
+                           theirs.epoch.load(relaxed),        theirs.chosen.load(relaxed)};
   }
   return SAR_OK;
 }

@@ -41,13 +41,15 @@ extern "C" {
 #define SAR_API __attribute__((visibility("default")))
 
 /* Raised whenever a declaration, a constant, or a byte of shared layout changes. */
-#define SAR_ABI_VERSION 1u
+#define SAR_ABI_VERSION 2u
 
 #define SAR_MAX_RANKS 16u
 #define SAR_HANDLE_BYTES 256u
 #define SAR_MESSAGE_BYTES 512u
 /* How many registrations outside of the arena a communicator can hold. */
 #define SAR_MAX_REGIONS 64u
+/* Most rows of a table for SAR_AUTO. */
+#define SAR_MAX_AUTO_ROWS 64u
 /* Smallest arena and staging area; both are rounded up to whole pages. */
 #define SAR_MIN_STAGING_BYTES 65536u
 
@@ -153,6 +155,13 @@ typedef struct sar_statistics {
                             was not registered */
 } sar_statistics;
 
+/* One row of the table that SAR_AUTO looks into. */
+typedef struct sar_auto_row {
+  uint32_t world_size; /* for communicators of at most so many ranks */
+  uint32_t schedule;   /* sar_schedule, but SAR_AUTO */
+  uint64_t bytes;      /* for buffers of at most so many bytes: count x element size */
+} sar_auto_row;
+
 typedef struct sar_constant {
   const char *name;
   uint64_t value;
@@ -224,6 +233,15 @@ SAR_API sar_status sar_comm_attach(sar_comm *comm);
  * collective after it.
  */
 SAR_API sar_status sar_comm_renumber(sar_comm *comm, const uint32_t *members);
+
+/*
+ * Replaces the table from which SAR_AUTO takes the schedule of an all-reduce: the first row whose
+ * world_size and bytes are not exceeded, and whose schedule can carry that many bytes; without such
+ * a row SAR_LOAD_REDUCE_STORE. At most SAR_MAX_AUTO_ROWS rows, which are copied; with none, the
+ * built-in table is back. Between collectives only, and the same on all ranks: where the schedules
+ * differ, the next SAR_AUTO ends with SAR_MISMATCH.
+ */
+SAR_API sar_status sar_comm_set_auto_table(sar_comm *comm, const sar_auto_row *rows, size_t count);
 
 /* How many collectives have begun; equal on all ranks between two collectives. */
 SAR_API uint64_t sar_comm_sequence(const sar_comm *comm);

@@ -12,9 +12,40 @@
 namespace sar::gpu {
 
 // Positions in Addresses, as 64-bit words.
-inline constexpr uint32_t kInput = 0, kOutput = 1, kScatterTo = 2, kSource = kScatterTo + kMaxRanks,
-                          kTarget = kSource + kMaxRanks, kGatherFrom = kTarget + kMaxRanks;
-static_assert(kGatherFrom + kMaxRanks == kAddressWords);
+inline constexpr uint32_t kSource = 0, kTarget = kSource + kMaxRanks, kInput = kTarget + kMaxRanks,
+                          kOutput = kInput + 1, kScatterTo = kOutput + 1,
+                          kGatherFrom = kScatterTo + kMaxRanks,
+                          kReduceAlignment = kGatherFrom + kMaxRanks,
+                          kScatterAlignment = kReduceAlignment + 1,
+                          kGatherAlignment = kScatterAlignment + 1,
+                          kGatherSkip = kGatherAlignment + 1;
+static_assert(kGatherSkip + 1 == kAddressWords);
+
+// One address of this launch: from the argument, or from the row that a capture has filled.
+SAR_DEVICE uint64_t address_of(const Launch& launch, uint32_t word) {
+  return launch.patched != 0 ? global<const uint64_t>(launch.patched)[word]
+                             : reinterpret_cast<const uint64_t*>(&launch.addresses)[word];
+}
+
+// Several of them, in registers. Those beyond the ranks that take part are not used.
+template <uint32_t N>
+struct AddressList {
+  uint64_t of[N];
+};
+template <uint32_t N>
+SAR_DEVICE AddressList<N> addresses_of(const Launch& launch, uint32_t first) {
+  AddressList<N> list;
+  if (launch.patched != 0) {
+    SAR_GLOBAL const uint64_t* row = global<const uint64_t>(launch.patched) + first;
+#pragma clang loop unroll(full)
+    for (uint32_t i = 0; i < N; ++i) list.of[i] = row[i];
+  } else {
+    const auto* words = reinterpret_cast<const uint64_t*>(&launch.addresses) + first;
+#pragma clang loop unroll(full)
+    for (uint32_t i = 0; i < N; ++i) list.of[i] = words[i];
+  }
+  return list;
+}
 
 SAR_DEVICE uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -24,190 +55,199 @@ SAR_DEVICE uint64_t part_of(uint64_t q, uint64_t stride, uint64_t each, uint64_t
   return begin >= total ? 0 : smaller(each, total - begin);
 }
 
-// One part of a copy: `n` elements.
-struct Part {
-  uint64_t from, to, n;
-};
+// Packs that a thread has in flight.
+inline constexpr uint32_t kInFlight = 8;
 
-// Copies the parts that `part(q)` describes, for q < ranks <= Ranks; q == skip is left alone. As
-// long as all parts last, each thread has one pack of every part in flight. StoreOnce: nobody on
-// this device reads the copy soon.
-template <sar_data_type T, uint32_t Ranks, bool StoreOnce, class PartOf>
-SAR_DEVICE void copy_parts(const Launch& launch, uint32_t ranks, uint32_t skip, PartOf part) {
-  uint64_t from[Ranks], to[Ranks], alignment = 0, shortest = ~uint64_t{0}, longest = 0;
-#pragma clang loop unroll(full)
-  for (uint32_t q = 0; q < Ranks; ++q) {
-    from[q] = to[q] = 0;
-    if (q >= ranks || q == skip) continue;
-    const Part p = part(q);
-    from[q] = p.from;
-    to[q] = p.to;
-    alignment |= p.from | p.to;
-    shortest = smaller(shortest, p.n);
-    longest = p.n > longest ? p.n : longest;
-  }
+// Copies parts `begin` to `begin + N` of the input to where they are scattered to, or parts that are
+// gathered to the output. As long as all parts last, each thread has one pack of each in flight.
+template <sar_data_type T, uint32_t N, bool Scatter>
+SAR_DEVICE void copy_parts(const Launch& launch, uint32_t begin) {
+  const uint32_t ranks = Scatter ? launch.scatter_ranks : launch.gather_ranks;
+  const uint32_t parts = Scatter ? launch.scatter_parts : launch.gather_ranks;
+  const uint64_t stride = Scatter ? launch.scatter_stride : launch.gather_stride;
+  const uint64_t each = Scatter ? launch.scatter_each : launch.gather_each;
+  const uint64_t total = Scatter ? launch.scatter_total : launch.gather_total;
+  const uint64_t whole = address_of(launch, Scatter ? kInput : kOutput);
+  constexpr uint32_t peers = Scatter ? kScatterTo : kGatherFrom;
+  const uint64_t stride_bytes = stride * sizeof(Stored<T>);
+  const uint32_t skip =
+      Scatter ? ~0u : static_cast<uint32_t>(address_of(launch, kGatherSkip)) - begin;
+  // Which part of the input or output is number j here.
+  const auto part = [&](uint32_t j) {
+    if constexpr (!Scatter) return begin + j;
+    const uint32_t q = launch.scatter_first + begin + j;
+    return q < parts ? q : q - parts;
+  };
+  const uint64_t alignment =
+      address_of(launch, Scatter ? kScatterAlignment : kGatherAlignment) | stride_bytes;
   const bool aligned = alignment % kPackBytes == 0;
-  const uint64_t full = aligned && longest != 0 ? shortest / kPerPack<T> : 0;
-  const uint64_t stride = uint64_t{launch.blocks} * kBlockThreads;
+  // The last part is the shortest.
+  const uint64_t full = aligned ? part_of(parts - 1, stride, each, total) / kPerPack<T> : 0;
+  const uint64_t step = uint64_t{launch.blocks} * kBlockThreads;
   uint64_t i = uint64_t{block_id()} * kBlockThreads + thread_id();
-  for (; i < full; i += stride) {
-    Pack pack[Ranks];
-    const uint32_t loads = opaque(ranks), stores = opaque(ranks), without = opaque(skip);
+  const AddressList<N> peer = addresses_of<N>(launch, peers + begin);
+  uint64_t own[N];
 #pragma clang loop unroll(full)
-    for (uint32_t q = 0; q < Ranks; ++q) {
-      if (q < loads && q != without) pack[q] = load_pack<true>(from[q] + i * kPackBytes);
+  for (uint32_t j = 0; j < N; ++j) own[j] = whole + part(j) * stride_bytes;
+#pragma clang loop unroll(disable)
+  for (; i < full; i += step) {
+    Pack pack[N];
+    const uint32_t count = opaque(ranks - begin), without = opaque(skip);
+#pragma clang loop unroll(full)
+    for (uint32_t j = 0; j < N; ++j) {
+      if (j >= count || j == without) continue;
+      pack[j] = load_pack<kStream>((Scatter ? own[j] : peer.of[j]) + i * kPackBytes);
     }
 #pragma clang loop unroll(full)
-    for (uint32_t q = 0; q < Ranks; ++q) {
-      if (q < stores && q != without) store_pack<StoreOnce>(to[q] + i * kPackBytes, pack[q]);
+    for (uint32_t j = 0; j < N; ++j) {
+      if (j >= count || j == without) continue;
+      // What is scattered is read again as soon as all have arrived: let it stay in the cache.
+      store_pack<Scatter ? kKeep : kStream>((Scatter ? peer.of[j] : own[j]) + i * kPackBytes,
+                                            pack[j]);
     }
   }
   // What is left: the end of the longer parts, and buffers that are aligned to the element only.
-  for (; i * kPerPack<T> < longest; i += stride) {
-    for (uint32_t q = 0; q < ranks; ++q) {
-      if (q == skip) continue;
-      const Part p = part(q);
-      if (i * kPerPack<T> >= p.n) continue;
-      if (aligned && (i + 1) * kPerPack<T> <= p.n) {
-        store_pack<false>(p.to + i * kPackBytes, load_pack<false>(p.from + i * kPackBytes));
-        continue;
-      }
-      for (uint64_t e = i * kPerPack<T>; e < p.n && e < (i + 1) * kPerPack<T>; ++e) {
-        global<Stored<T>>(p.to)[e] = global<const Stored<T>>(p.from)[e];
+#pragma clang loop unroll(disable)
+  for (; i * kPerPack<T> < part_of(0, stride, each, total); i += step) {
+#pragma clang loop unroll(disable)
+    for (uint32_t j = 0; j < N && begin + j < ranks; ++j) {
+      if (j == skip) continue;
+      const uint64_t n = part_of(part(j), stride, each, total);
+      const uint64_t here = whole + part(j) * stride_bytes;
+      const uint64_t there = address_of(launch, peers + begin + j);
+#pragma clang loop unroll(disable)
+      for (uint64_t e = i * kPerPack<T>; e < n && e < (i + 1) * kPerPack<T>; ++e) {
+        global<Stored<T>>(Scatter ? there : here)[e] =
+            global<const Stored<T>>(Scatter ? here : there)[e];
       }
     }
+  }
+}
+
+template <sar_data_type T, uint32_t Ranks, bool Scatter>
+SAR_DEVICE void copy_slices(const Launch& launch) {
+  constexpr uint32_t at_once = Ranks < kInFlight ? Ranks : kInFlight;
+  const uint32_t ranks = Scatter ? launch.scatter_ranks : launch.gather_ranks;
+#pragma clang loop unroll(disable)
+  for (uint32_t begin = 0; begin < ranks; begin += at_once) {
+    copy_parts<T, at_once, Scatter>(launch, begin);
   }
 }
 
 // Reduces pack `i` of the slice, `n` elements of it, element by element: unaligned buffers and the
 // end.
-template <sar_data_type T, sar_reduce_op Op>
+template <sar_data_type T>
 SAR_DEVICE void reduce_elements(const Launch& launch, uint64_t i, uint32_t n) {
+#pragma clang loop unroll(disable)
   for (uint32_t e = 0; e < n; ++e) {
     const uint64_t offset = i * kPackBytes + e * sizeof(Stored<T>);
-    Accumulators<T> sum = widen<T>(load_elements<T>(block_addresses()[kSource] + offset, 1));
+    Accumulator<T> sum = load_element<T>(address_of(launch, kSource) + offset);
+#pragma clang loop unroll(disable)
     for (uint32_t rank = 1; rank < launch.world; ++rank) {
-      combine<T, Op>(sum, load_elements<T>(block_addresses()[kSource + rank] + offset, 1));
+      const Accumulator<T> next = load_element<T>(address_of(launch, kSource + rank) + offset);
+      sum = combine_any<T>(sum, next, launch.op);
     }
-    finish<T, Op>(sum, launch.world);
-    const Pack result = narrow<T>(sum);
+    const Stored<T> result = finish_any<T>(sum, launch.op, launch.world);
+#pragma clang loop unroll(disable)
     for (uint32_t t = 0; t < launch.targets; ++t) {
-      store_elements<T>(block_addresses()[kTarget + t] + offset, result, 1);
+      *global<Stored<T>>(address_of(launch, kTarget + t) + offset) = result;
     }
   }
 }
 
-// Loads one pack of every rank, all in flight before the first is combined, and stores the result.
-template <sar_data_type T, uint32_t Ranks, sar_reduce_op Op>
-SAR_DEVICE void reduce(const Launch& launch) {
-  uint64_t source[Ranks], target[Ranks], alignment = 0;
+template <uint32_t Ranks>
+struct ReduceAddresses {
+  AddressList<Ranks> source, target;
+};
+
+// Loads `Packs` packs of every rank, all in flight before the first is combined, and stores the
+// results.
+template <sar_data_type T, uint32_t Ranks, uint32_t Packs>
+SAR_DEVICE void reduce_full(const Launch& launch, const ReduceAddresses<Ranks>& addresses,
+                            uint64_t i, uint64_t step) {
+  Pack pack[Packs][Ranks];
+  const auto load = [&](auto hint) {
+    const uint32_t loads = opaque(launch.world);
 #pragma clang loop unroll(full)
-  for (uint32_t r = 0; r < Ranks; ++r) {
-    source[r] = r < launch.world ? block_addresses()[kSource + r] : 0;
-    target[r] = r < launch.targets ? block_addresses()[kTarget + r] : 0;
-    alignment |= source[r] | target[r];
+    for (uint32_t p = 0; p < Packs; ++p) {
+#pragma clang loop unroll(full)
+      for (uint32_t r = 0; r < Ranks; ++r) {
+        if (r >= loads) continue;
+        pack[p][r] =
+            load_pack<decltype(hint)::kHint>(addresses.source.of[r] + (i + p * step) * kPackBytes);
+      }
+    }
+  };
+  // Nobody reads a slot again, but maybe the input.
+  if (launch.scatter_ranks != 0) {
+    load(CacheHint<kStream>());
+  } else {
+    load(CacheHint<kKeep>());
   }
-  const uint64_t full = alignment % kPackBytes == 0 ? launch.reduce_count / kPerPack<T> : 0;
-  const uint64_t stride = uint64_t{launch.blocks} * kBlockThreads;
-  uint64_t i = uint64_t{block_id()} * kBlockThreads + thread_id();
-  for (; i < full; i += stride) {
-    Pack pack[Ranks];
-    const uint32_t loads = opaque(launch.world), combined = opaque(launch.world);
-    const uint32_t stores = opaque(launch.targets);
+  Pack result[Packs];
+  reduce_packs<T, Ranks, Packs>(pack, launch.op, launch.world, result);
+  const uint32_t stores = opaque(launch.targets);
 #pragma clang loop unroll(full)
-    for (uint32_t r = 0; r < Ranks; ++r) {
-      if (r < loads) pack[r] = load_pack<true>(source[r] + i * kPackBytes);
-    }
-    Accumulators<T> sum = widen<T>(pack[0]);
-#pragma clang loop unroll(full)
-    for (uint32_t r = 1; r < Ranks; ++r) {
-      if (r < combined) combine<T, Op>(sum, pack[r]);
-    }
-    finish<T, Op>(sum, launch.world);
-    const Pack result = narrow<T>(sum);
+  for (uint32_t p = 0; p < Packs; ++p) {
 #pragma clang loop unroll(full)
     for (uint32_t t = 0; t < Ranks; ++t) {
-      if (t < stores) store_pack<true>(target[t] + i * kPackBytes, result);
+      if (t >= stores) continue;
+      store_pack<kStream>(addresses.target.of[t] + (i + p * step) * kPackBytes, result[p]);
     }
   }
-  for (; i * kPerPack<T> < launch.reduce_count; i += stride) {
+}
+
+template <sar_data_type T, uint32_t Ranks>
+SAR_DEVICE void reduce(const Launch& launch, const ReduceAddresses<Ranks>& addresses) {
+  constexpr uint32_t packs = Ranks < kInFlight ? kInFlight / Ranks : 1;
+  const uint64_t alignment = address_of(launch, kReduceAlignment);
+  const uint64_t full = alignment % kPackBytes == 0 ? launch.reduce_count / kPerPack<T> : 0;
+  const uint64_t step = uint64_t{launch.blocks} * kBlockThreads;
+  uint64_t i = uint64_t{block_id()} * kBlockThreads + thread_id();
+  if constexpr (packs > 1) {
+#pragma clang loop unroll(disable)
+    for (; i + (packs - 1) * step < full; i += packs * step) {
+      reduce_full<T, Ranks, packs>(launch, addresses, i, step);
+    }
+  }
+#pragma clang loop unroll(disable)
+  for (; i < full; i += step) reduce_full<T, Ranks, 1>(launch, addresses, i, step);
+#pragma clang loop unroll(disable)
+  for (; i * kPerPack<T> < launch.reduce_count; i += step) {
     const uint64_t rest = launch.reduce_count - i * kPerPack<T>;
-    reduce_elements<T, Op>(launch, i, static_cast<uint32_t>(smaller(kPerPack<T>, rest)));
+    reduce_elements<T>(launch, i, static_cast<uint32_t>(smaller(kPerPack<T>, rest)));
   }
-}
-
-template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void reduce_any(const Launch& launch) {
-  switch (launch.op) {
-    case SAR_SUM:
-      return reduce<T, Ranks, SAR_SUM>(launch);
-    case SAR_PRODUCT:
-      return reduce<T, Ranks, SAR_PRODUCT>(launch);
-    case SAR_MIN:
-      return reduce<T, Ranks, SAR_MIN>(launch);
-    case SAR_MAX:
-      return reduce<T, Ranks, SAR_MAX>(launch);
-    default:
-      return reduce<T, Ranks, SAR_AVERAGE>(launch);
-  }
-}
-
-inline constexpr uint32_t kNoSkip = ~0u;
-
-template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void scatter(const Launch& launch) {
-  copy_parts<T, Ranks, false>(launch, launch.scatter_ranks, kNoSkip, [&](uint32_t j) {
-    // Each rank begins with another peer, so that they do not all store to the same one at once.
-    uint32_t q = launch.rank + j;
-    if (q >= launch.scatter_ranks) q = launch.scatter_ranks == 1 ? 0 : q - launch.scatter_ranks;
-    return Part{block_addresses()[kInput] + q * launch.scatter_stride * sizeof(Stored<T>),
-                block_addresses()[kScatterTo + q],
-                part_of(q, launch.scatter_stride, launch.scatter_each, launch.scatter_total)};
-  });
-}
-
-template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void gather(const Launch& launch) {
-  auto part = [&](uint32_t q) {
-    return Part{block_addresses()[kGatherFrom + q],
-                block_addresses()[kOutput] + q * launch.gather_stride * sizeof(Stored<T>),
-                part_of(q, launch.gather_stride, launch.gather_each, launch.gather_total)};
-  };
-  // In place, one part is there already, and peers may be reading it.
-  uint32_t skip = kNoSkip;
-  for (uint32_t q = 0; q < launch.gather_ranks; ++q) {
-    const Part p = part(q);
-    if (p.from == p.to) skip = q;
-  }
-  copy_parts<T, Ranks, true>(launch, launch.gather_ranks, skip, part);
 }
 
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void collective(const Launch& launch) {
-  const uint32_t block = block_id(), thread = thread_id();
-  SAR_GLOBAL Pad* pad = pad_of(launch, launch.rank);
-  // Only this block writes it, at the end of the launch before.
+  const uint32_t block = block_id();
+  SAR_GLOBAL Pad* pad = own_pad(launch);
+  // Only this block writes it, in the launch before.
   const uint32_t epoch = pad->epoch[block] + 1;
   prepare_barriers(launch);
-  for (uint32_t word = thread; word < kAddressWords; word += kBlockThreads) {
-    block_addresses()[word] = launch.patched != 0
-                                  ? global<const uint64_t>(launch.patched)[word]
-                                  : reinterpret_cast<const uint64_t*>(&launch.addresses)[word];
+  // Read before the arrival: nobody has to wait for them behind it.
+  ReduceAddresses<Ranks> addresses = {addresses_of<Ranks>(launch, kSource),
+                                      addresses_of<Ranks>(launch, kTarget)};
+#pragma clang loop unroll(full)
+  for (uint32_t r = 0; r < Ranks; ++r) {
+    now(addresses.source.of[r]);
+    now(addresses.target.of[r]);
   }
-  if (launch.scatter_ranks != 0) {
-    block_barrier();
-    scatter<T, Ranks>(launch);
-  }
+  if (__builtin_expect(launch.scatter_ranks != 0, 0)) copy_slices<T, Ranks, true>(launch);
   if (!rank_barrier(launch, [&] { return arrive_and_compare(launch, epoch); })) return;
-  if (launch.targets != 0) reduce_any<T, Ranks>(launch);
-  if (launch.middle != 0 &&
-      !rank_barrier(launch, [&] { return pass_step(launch, kMiddle, epoch); })) {
-    return;
+  if (launch.targets != 0) reduce<T, Ranks>(launch, addresses);
+  // What gather needs of the peers: two-shot read waits in the middle for it, staged write at the
+  // exit, since peers store no more afterwards.
+  const bool last = launch.gather_last != 0;
+  if (__builtin_expect(launch.middle != 0 || last, 0)) {
+    const Step step = last ? kExit : kMiddle;
+    if (!rank_barrier(launch, [&] { return pass_step(launch, step, epoch); })) return;
   }
-  if (launch.gather_ranks != 0 && launch.gather_last == 0) gather<T, Ranks>(launch);
-  if (!rank_barrier(launch, [&] { return pass_step(launch, kExit, epoch); })) return;
-  if (thread == 0) pad->epoch[block] = epoch;
-  if (launch.gather_ranks != 0 && launch.gather_last != 0) gather<T, Ranks>(launch);
+  if (__builtin_expect(launch.gather_ranks != 0, 0)) copy_slices<T, Ranks, false>(launch);
+  // After an abort the epoch does not matter any more: the communicator is dead.
+  if (thread_id() == 0) pad->epoch[block] = epoch;
+  if (!last) last_rank_barrier(launch, [&] { return pass_step(launch, kExit, epoch); });
 }
 
 }  // namespace sar::gpu

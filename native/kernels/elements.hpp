@@ -78,33 +78,96 @@ SAR_DEVICE Pack narrow(const Accumulators<T>& wide) {
   return __builtin_bit_cast(Pack, elements);
 }
 
-template <sar_data_type T, sar_reduce_op Op>
-SAR_DEVICE void combine(Accumulators<T>& into, Pack pack) {
-  const Accumulators<T> other = widen<T>(pack);
-#pragma clang loop unroll(full)
-  for (uint32_t i = 0; i < kPerPack<T>; ++i) {
-    into.value[i] = Operation<Op>::combine(into.value[i], other.value[i]);
-  }
-}
+template <sar_data_type T>
+using Accumulator = typename Element<T>::Accumulator;
 
-template <sar_data_type T, sar_reduce_op Op>
-SAR_DEVICE void finish(Accumulators<T>& wide, uint32_t world) {
+// The ranks' packs, combined in rank order and rounded once.
+template <sar_data_type T, uint32_t Ranks, sar_reduce_op Op>
+SAR_DEVICE Pack reduce_packs(const Pack (&pack)[Ranks], uint32_t world) {
+  Accumulators<T> sum = widen<T>(pack[0]);
+#pragma clang loop unroll(full)
+  for (uint32_t r = 1; r < Ranks; ++r) {
+    if (r >= world) continue;
+    const Accumulators<T> other = widen<T>(pack[r]);
+#pragma clang loop unroll(full)
+    for (uint32_t i = 0; i < kPerPack<T>; ++i) {
+      sum.value[i] = Operation<Op>::combine(sum.value[i], other.value[i]);
+    }
+  }
   if constexpr (Op == SAR_AVERAGE) {
 #pragma clang loop unroll(full)
     for (uint32_t i = 0; i < kPerPack<T>; ++i) {
-      wide.value[i] = Operation<Op>::finish(wide.value[i], world);
+      sum.value[i] = Operation<Op>::finish(sum.value[i], world);
     }
   }
+  return narrow<T>(sum);
+}
+
+template <sar_data_type T, uint32_t Ranks, sar_reduce_op Op, uint32_t Packs>
+SAR_DEVICE void reduce_packs(const Pack (&pack)[Packs][Ranks], uint32_t world,
+                             Pack (&result)[Packs]) {
+#pragma clang loop unroll(full)
+  for (uint32_t p = 0; p < Packs; ++p) result[p] = reduce_packs<T, Ranks, Op>(pack[p], world);
+}
+
+// The operation is chosen here, between loads and stores, so that a kernel has those only once: it
+// stays small, which short messages feel, since each launch begins with a cold instruction cache.
+template <sar_data_type T, uint32_t Ranks, uint32_t Packs>
+SAR_DEVICE void reduce_packs(const Pack (&pack)[Packs][Ranks], uint32_t op, uint32_t world,
+                             Pack (&result)[Packs]) {
+  const uint32_t combined = opaque(world);
+  if (__builtin_expect(op == SAR_SUM, 1)) {
+    return reduce_packs<T, Ranks, SAR_SUM, Packs>(pack, combined, result);
+  }
+  switch (op) {
+    case SAR_PRODUCT:
+      return reduce_packs<T, Ranks, SAR_PRODUCT, Packs>(pack, combined, result);
+    case SAR_MIN:
+      return reduce_packs<T, Ranks, SAR_MIN, Packs>(pack, combined, result);
+    case SAR_MAX:
+      return reduce_packs<T, Ranks, SAR_MAX, Packs>(pack, combined, result);
+    default:
+      return reduce_packs<T, Ranks, SAR_AVERAGE, Packs>(pack, combined, result);
+  }
+}
+
+// The same for one element.
+template <sar_data_type T>
+SAR_DEVICE Accumulator<T> combine_any(Accumulator<T> a, Accumulator<T> b, uint32_t op) {
+  switch (op) {
+    case SAR_PRODUCT:
+      return Operation<SAR_PRODUCT>::combine(a, b);
+    case SAR_MIN:
+      return Operation<SAR_MIN>::combine(a, b);
+    case SAR_MAX:
+      return Operation<SAR_MAX>::combine(a, b);
+    default:
+      return Operation<SAR_SUM>::combine(a, b);
+  }
+}
+
+template <sar_data_type T>
+SAR_DEVICE Stored<T> finish_any(Accumulator<T> sum, uint32_t op, uint32_t world) {
+  if (op == SAR_AVERAGE) sum = Operation<SAR_AVERAGE>::finish(sum, world);
+  Accumulators<T> wide = {};
+  wide.value[0] = sum;
+  return __builtin_bit_cast(Elements<T>, narrow<T>(wide)).value[0];
 }
 
 // --- in memory -----------------------------------------------------------------------------------
 
-// Once: nobody on this device needs the pack again soon, so it should not stay in the cache. A hint
-// only, on AMD as on NVIDIA: visibility comes from the releases and acquires.
-template <bool Once>
+// How long a pack should stay in the cache. Hints only, on AMD as on NVIDIA: visibility comes from
+// the releases and acquires.
+enum Cache : uint32_t { kKeep, kStream };
+template <Cache Hint>
+struct CacheHint {
+  static constexpr Cache kHint = Hint;
+};
+
+template <Cache Hint>
 SAR_DEVICE Pack load_pack(uint64_t address) {
 #if defined(__NVPTX__)
-  if constexpr (Once) {  // clang has no other way to say it
+  if constexpr (Hint == kStream) {  // clang has no other way to say it
     Pack pack;
     __asm__ volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(pack[0]), "=r"(pack[1]), "=r"(pack[2]), "=r"(pack[3])
@@ -113,25 +176,32 @@ SAR_DEVICE Pack load_pack(uint64_t address) {
     return pack;
   }
 #endif
-  if constexpr (Once) return __builtin_nontemporal_load(global<const Pack>(address));
+  if constexpr (Hint == kStream) return __builtin_nontemporal_load(global<const Pack>(address));
   return *global<const Pack>(address);
 }
 
-template <bool Once>
+template <Cache Hint>
 SAR_DEVICE void store_pack(uint64_t address, Pack pack) {
 #if defined(__NVPTX__)
-  if constexpr (Once) {
+  if constexpr (Hint == kStream) {
     __asm__ volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(pack[0]),
                      "r"(pack[1]), "r"(pack[2]), "r"(pack[3])
                      : "memory");
     return;
   }
 #endif
-  if constexpr (Once) {
+  if constexpr (Hint == kStream) {
     __builtin_nontemporal_store(pack, global<Pack>(address));
   } else {
     *global<Pack>(address) = pack;
   }
+}
+
+template <sar_data_type T>
+SAR_DEVICE Accumulator<T> load_element(uint64_t address) {
+  Elements<T> elements = {};
+  elements.value[0] = *global<const Stored<T>>(address);
+  return widen<T>(__builtin_bit_cast(Pack, elements)).value[0];
 }
 
 // The first `n` elements of a pack, at an address that is aligned to the element only.

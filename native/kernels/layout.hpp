@@ -13,8 +13,10 @@
 //   | epoch[block]                 |  owner: the block's last finished collective
 //   | low_latency_epoch[block]     |  owner: ditto for the low-latency schedule
 //   +------------------------------+
-//   | arrival[block][rank]         |  that rank's block: description of its call, then the flag
+//   | arrival[block][rank]         |  that rank's block: {digest of its call, epoch} in one store
 //   | step[step][block][rank]      |  that rank's block: epoch of the last time it got there
+//   +------------------------------+
+//   | description[rank]            |  that rank, once, if its kernel gave up: what it had called
 //   +------------------------------+
 //   | header[parity][block][rank]  |  low latency: {digest, epoch} in one 8-byte store
 //   | packet[parity][rank][...]    |  low latency: {word, epoch} in one 8-byte store
@@ -47,14 +49,10 @@ inline constexpr uint32_t kLowLatencyPackets = kBlockThreads * 2;
 // The barriers of a collective, in the order in which they are passed.
 enum Step : uint32_t { kMiddle = 0, kExit = 1, kSteps = 2 };
 
-// What a rank calls, written before its arrival flag. `flag` is the epoch, and the digest of the
-// description above it in the upper half: arrival and comparison are one 8-byte load.
-struct ArrivalLine {
-  uint64_t count;
-  uint32_t kind;
-  uint32_t call;
-  uint64_t flag;
-  uint64_t unused;
+// What a rank had called when its kernel gave up, for the peers' messages. Each word is marked in
+// its upper half once it is there.
+struct CallDescription {
+  uint64_t kind, call, count_low, count_high;
 };
 
 struct Pad {
@@ -63,8 +61,11 @@ struct Pad {
   uint32_t reserved[30];
   uint32_t epoch[kMaxBlocks];
   uint32_t low_latency_epoch[kMaxBlocks];
-  ArrivalLine arrival[kMaxBlocks][kMaxRanks];
+  // The epoch, and the digest of the call in the upper half: to arrive and to be compared is one
+  // 8-byte load.
+  uint64_t arrival[kMaxBlocks][kMaxRanks];
   uint32_t step[kSteps][kMaxBlocks][kMaxRanks];
+  CallDescription description[kMaxRanks];
   uint64_t header[2][kLowLatencyBlocks][kMaxRanks];
   // Block b's slots begin at b x kLowLatencyPackets, whatever the message's length.
   uint64_t packet[2][kMaxRanks][kLowLatencyBlocks * kLowLatencyPackets];
@@ -87,45 +88,54 @@ struct Outcome {
   uint64_t waited_ticks;
 };
 
+inline constexpr uint64_t kNoSkip = ~uint64_t{0};
+
 // Every address that one launch uses. All are as this rank's device sees them, and the host has
 // already added the offset of the slice and of the chunk.
 struct Addresses {
-  uint64_t input;                   // this rank's input
-  uint64_t output;                  // this rank's output
-  uint64_t scatter_to[kMaxRanks];   // where slice q of the input is copied before the arrival
   uint64_t source[kMaxRanks];       // what the reduction loads, in rank order
   uint64_t target[kMaxRanks];       // where the reduced slice is stored, this rank first
+  uint64_t input;                   // this rank's input
+  uint64_t output;                  // this rank's output
+  uint64_t scatter_to[kMaxRanks];   // where parts of the input are copied before the arrival
   uint64_t gather_from[kMaxRanks];  // what is copied to the output after the reduction
+  // All addresses of a phase, or-ed: its alignment.
+  uint64_t reduce_alignment, scatter_alignment, gather_alignment;
+  uint64_t gather_skip;  // the part that is in its place already, or kNoSkip
 };
 inline constexpr uint32_t kAddressWords = sizeof(Addresses) / sizeof(uint64_t);
 
 // One launch: the only kernel argument. It says what to move; the schedule is in the addresses.
 //
-//   scatter   copy input[q x scatter_stride ...] to scatter_to[q]        (before the arrival)
+//   scatter   copy input[q x scatter_stride ...] to scatter_to[j], for part            (before the
+//             q = (scatter_first + j) mod scatter_parts                                  arrival)
 //   arrival   all ranks are here, and called the same
 //   reduce    load source[r][...], combine, store to target[...]
 //   middle    only if gather needs what peers reduced
 //   gather    copy gather_from[q] to output[q x gather_stride ...]
 //   exit      nobody uses my memory any more, and all stores to my output are visible
 struct Launch {
-  uint64_t pad[kMaxRanks];
-  uint64_t patched;        // an Addresses in device memory that a capture filled, or 0
-  Addresses addresses;     // used if patched is 0
-  uint64_t outcome;        // Outcome, in host memory
-  uint64_t host_abort;     // uint32_t in host memory: not 0 once a host has aborted
-  uint64_t timeout_ticks;  // for each wait
-  uint64_t count;          // of the whole collective; compared between ranks
-  uint64_t scatter_stride, scatter_each, scatter_total;
+  // What every kernel reads lies together: each launch begins with cold caches, for its arguments
+  // too.
+  uint64_t own_pad;
+  uint32_t rank, world, blocks, digest;
+  uint64_t patched;  // an Addresses in device memory that a capture filled, or 0
+  uint64_t count;    // of the whole collective; compared between ranks
   uint64_t reduce_count;
+  uint32_t op, targets;
+  uint32_t scatter_ranks, gather_ranks;
+  uint32_t middle;         // 1: wait between reduce and gather
+  uint32_t gather_last;    // 1: gather after the exit, from memory that peers no longer touch
+  uint64_t timeout_ticks;  // for each wait
+  uint64_t host_abort;     // uint32_t in host memory: not 0 once a host has aborted
+  uint64_t outcome;        // Outcome, in host memory
+  uint32_t kind;           // collective, type, op, schedule, root: compared between ranks
+  uint32_t call;           // number of the call in its capture: compared between ranks
+  uint64_t pad[kMaxRanks];
+  Addresses addresses;  // used if patched is 0
+  uint32_t scatter_first, scatter_parts;
+  uint64_t scatter_stride, scatter_each, scatter_total;
   uint64_t gather_stride, gather_each, gather_total;
-  uint32_t kind;  // collective, type, op, schedule, root: compared between ranks
-  uint32_t call;  // number of the call in its capture: compared between ranks
-  uint32_t digest;
-  uint32_t rank, world, blocks;
-  uint32_t op;
-  uint32_t scatter_ranks, targets, gather_ranks;
-  uint32_t middle;       // 1: wait between reduce and gather
-  uint32_t gather_last;  // 1: gather after the exit, from memory that peers no longer touch
 };
 static_assert(sizeof(Launch) <= 4096, "kernel arguments");
 

@@ -25,84 +25,74 @@ struct Unit {
   static constexpr uint32_t kWords = sizeof(Stored<T>) == 8 ? 2 : 1;
 };
 
-template <sar_data_type T, uint32_t Ranks, sar_reduce_op Op>
-SAR_DEVICE Pack reduce_packs(const Pack (&pack)[Ranks], uint32_t world) {
-  Accumulators<T> sum = widen<T>(pack[0]);
-#pragma clang loop unroll(full)
-  for (uint32_t r = 1; r < Ranks; ++r) {
-    if (r < world) combine<T, Op>(sum, pack[r]);
-  }
-  finish<T, Op>(sum, world);
-  return narrow<T>(sum);
-}
-
+// Sends this thread's words to all peers, and this block's header.
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE Pack reduce_unit(const Pack (&pack)[Ranks], uint32_t op, uint32_t world) {
-  switch (op) {
-    case SAR_SUM:
-      return reduce_packs<T, Ranks, SAR_SUM>(pack, world);
-    case SAR_PRODUCT:
-      return reduce_packs<T, Ranks, SAR_PRODUCT>(pack, world);
-    case SAR_MIN:
-      return reduce_packs<T, Ranks, SAR_MIN>(pack, world);
-    case SAR_MAX:
-      return reduce_packs<T, Ranks, SAR_MAX>(pack, world);
-    default:
-      return reduce_packs<T, Ranks, SAR_AVERAGE>(pack, world);
-  }
-}
-
-// Sends this thread's words to all peers; and once in a while an empty packet into each slot that
-// messages seldom fill, so that no slot ever holds an epoch that is 2^32 calls old.
-template <sar_data_type T>
-SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, uint64_t units, bool has,
-                          Pack mine) {
+SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, bool has, Pack mine) {
   constexpr uint32_t words = Unit<T>::kWords;
   const uint32_t parity = epoch & 1, thread = thread_id(), block = block_id();
-  const uint64_t first_slot = uint64_t{block} * kLowLatencyPackets;
-  for (uint32_t r = 1; has && r < launch.world; ++r) {
-    const uint32_t peer =
-        launch.rank + r < launch.world ? launch.rank + r : launch.rank + r - launch.world;
-    SAR_GLOBAL uint64_t* slot =
-        &pad_of(launch, peer)->packet[parity][launch.rank][first_slot + thread * words];
+  const uint64_t slot = uint64_t{block} * kLowLatencyPackets + thread * words;
+#pragma clang loop unroll(full)
+  for (uint32_t r = 0; r < Ranks; ++r) {
+    if (!has || r >= launch.world || r == launch.rank) continue;
+    SAR_GLOBAL uint64_t* to = &pad_of(launch, r)->packet[parity][launch.rank][slot];
     // Relaxed: the packet carries its own flag.
-    store_system<__ATOMIC_RELAXED>(slot, packet(mine[0], epoch));
-    if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(slot + 1, packet(mine[1], epoch));
+    store_system<__ATOMIC_RELAXED>(to, packet(mine[0], epoch));
+    if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(to + 1, packet(mine[1], epoch));
   }
   if (thread >= launch.world || thread == launch.rank) return;
-  SAR_GLOBAL Pad* pad = pad_of(launch, thread);
-  store_system<__ATOMIC_RELAXED>(&pad->header[parity][block][launch.rank],
+  store_system<__ATOMIC_RELAXED>(&pad_of(launch, thread)->header[parity][block][launch.rank],
                                  packet(launch.digest, epoch));
-  // Only slots of this block: another block's epochs are not this one's.
-  const uint64_t left = units - uint64_t{block} * kBlockThreads;
-  const uint64_t sent = (left < kBlockThreads ? left : kBlockThreads) * words;
-  const uint64_t slot = (epoch >> 1) % kLowLatencyPackets;
-  if (slot >= sent) {
-    store_system<__ATOMIC_RELAXED>(&pad->packet[parity][launch.rank][first_slot + slot],
-                                   packet(0, epoch));
-  }
 }
 
-// Waits for the same words of all peers; all of them are asked for before the first is looked at.
+// An empty packet into a slot that this message does not fill, another one in each call: so no slot
+// ever holds an epoch that is 2^32 calls old. Only slots of this block: another block's epochs are
+// not this one's.
+template <sar_data_type T>
+SAR_DEVICE void freshen_slot(const Launch& launch, uint32_t epoch) {
+  if (thread_id() >= launch.world || thread_id() == launch.rank) return;
+  const uint64_t units = (launch.count + Unit<T>::kElements - 1) / Unit<T>::kElements;
+  const uint64_t before = uint64_t{block_id()} * kBlockThreads;
+  const uint64_t left = units > before ? units - before : 0;
+  const uint64_t sent = (left < kBlockThreads ? left : kBlockThreads) * Unit<T>::kWords;
+  const uint64_t slot = (epoch >> 1) % kLowLatencyPackets;
+  if (slot < sent) return;
+  store_system<__ATOMIC_RELAXED>(
+      &pad_of(launch, thread_id())
+           ->packet[epoch & 1][launch.rank][uint64_t{block_id()} * kLowLatencyPackets + slot],
+      packet(0, epoch));
+}
+
+// Waits for the same words of all peers, and thread r for rank r's header too; all of them are asked
+// for before the first is looked at. False: a rank is missing, or calls something else.
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, Pack (&pack)[Ranks]) {
+SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pack (&pack)[Ranks]) {
   constexpr uint32_t words = Unit<T>::kWords;
-  SAR_GLOBAL Pad* mine = pad_of(launch, launch.rank);
-  const uint64_t slot = uint64_t{block_id()} * kLowLatencyPackets + thread_id() * words;
-  return wait_until(launch, wait_of(launch, 1, epoch, launch.rank, true), [&] {
+  const uint32_t peer = thread_id();
+  const bool compares = peer < launch.world && peer != launch.rank;
+  if (!has && !compares) return true;
+  SAR_GLOBAL Pad* mine = own_pad(launch);
+  SAR_GLOBAL uint64_t* slots = mine->packet[epoch & 1][0] +
+                               uint64_t{block_id()} * kLowLatencyPackets + thread_id() * words;
+  constexpr uint64_t next_rank = kLowLatencyBlocks * kLowLatencyPackets;
+  const Wait wait = wait_of(launch, 1, epoch, compares ? peer : launch.rank, true);
+  uint64_t header = packet(launch.digest, epoch);
+  const bool arrived = wait_until(launch, wait, [&] {
     uint64_t seen[Ranks][words];
+    if (compares) {
+      header = load_system<__ATOMIC_RELAXED>(&mine->header[epoch & 1][block_id()][peer]);
+    }
 #pragma clang loop unroll(full)
     for (uint32_t r = 0; r < Ranks; ++r) {
 #pragma clang loop unroll(full)
       for (uint32_t w = 0; w < words; ++w) {
-        if (r >= launch.world || r == launch.rank) continue;
-        seen[r][w] = load_system<__ATOMIC_RELAXED>(&mine->packet[epoch & 1][r][slot + w]);
+        seen[r][w] = packet(0, epoch);
+        if (!has || r >= launch.world || r == launch.rank) continue;
+        seen[r][w] = load_system<__ATOMIC_RELAXED>(slots + r * next_rank + w);
       }
     }
-    bool all = true;
+    bool all = static_cast<uint32_t>(header >> 32) == epoch;
 #pragma clang loop unroll(full)
     for (uint32_t r = 0; r < Ranks; ++r) {
-      if (r >= launch.world || r == launch.rank) continue;
 #pragma clang loop unroll(full)
       for (uint32_t w = 0; w < words; ++w) {
         all &= static_cast<uint32_t>(seen[r][w] >> 32) == epoch;
@@ -110,19 +100,6 @@ SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, Pack (&pack)[
       }
     }
     return all;
-  });
-}
-
-// Thread r compares rank r's call with this one. Only then is anything written.
-SAR_DEVICE bool compare_header(const Launch& launch, uint32_t epoch) {
-  const uint32_t peer = thread_id();
-  if (peer == launch.rank) return true;
-  SAR_GLOBAL uint64_t* slot = &pad_of(launch, launch.rank)->header[epoch & 1][block_id()][peer];
-  const Wait wait = wait_of(launch, 1, epoch, peer, true);
-  uint64_t header = 0;
-  const bool arrived = wait_until(launch, wait, [&] {
-    header = load_system<__ATOMIC_RELAXED>(slot);
-    return static_cast<uint32_t>(header >> 32) == epoch;
   });
   if (arrived && static_cast<uint32_t>(header) != launch.digest) {
     give_up(kMismatch, wait, 0);
@@ -134,7 +111,7 @@ SAR_DEVICE bool compare_header(const Launch& launch, uint32_t epoch) {
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void low_latency(const Launch& launch) {
   const uint32_t block = block_id(), thread = thread_id();
-  SAR_GLOBAL Pad* pad = pad_of(launch, launch.rank);
+  SAR_GLOBAL Pad* pad = own_pad(launch);
   // Never 0, which is what unused slots hold; the step over it keeps the parities alternating.
   const uint32_t last = pad->low_latency_epoch[block];
   const uint32_t epoch = last == ~0u ? 2 : last + 1;
@@ -151,24 +128,23 @@ SAR_DEVICE void low_latency(const Launch& launch) {
   const uint64_t output = patched ? table->output : launch.addresses.output;
   const Pack mine = load_elements<T>(input + first * sizeof(Stored<T>), n);
   prepare_barriers(launch);
-  const uint64_t units = (launch.count + Unit<T>::kElements - 1) / Unit<T>::kElements;
-  send_unit<T>(launch, epoch, units, has, mine);
-  block_barrier();  // the block-shared words are set
-  Pack pack[Ranks] = {};
-  bool going = !has || receive_unit<T, Ranks>(launch, epoch, pack);
+  send_unit<T, Ranks>(launch, epoch, has, mine);
+  shared_barrier();  // the block-shared words are set
+  Pack pack[1][Ranks] = {};
+  if (!receive_unit<T, Ranks>(launch, epoch, has, pack[0])) stop_block();
+  // Every thread of the block has compared its calls before any writes.
+  shared_barrier();
+  if (block_stops()) return;
+  if (thread == 0) pad->low_latency_epoch[block] = epoch;
+  freshen_slot<T>(launch, epoch);
+  if (!has) return;
 #pragma clang loop unroll(full)
   for (uint32_t r = 0; r < Ranks; ++r) {
-    if (r == launch.rank) pack[r] = mine;
+    if (r == launch.rank) pack[0][r] = mine;
   }
-  going = going && (thread >= launch.world || compare_header(launch, epoch));
-  if (!going) __scoped_atomic_store_n(block_stop(), 1u, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
-  block_barrier();
-  if (__scoped_atomic_load_n(block_stop(), __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP) != 0) return;
-  if (has) {
-    const Pack result = reduce_unit<T, Ranks>(pack, launch.op, launch.world);
-    store_elements<T>(output + first * sizeof(Stored<T>), result, n);
-  }
-  if (thread == 0) pad->low_latency_epoch[block] = epoch;
+  Pack result[1];
+  reduce_packs<T, Ranks, 1>(pack, launch.op, launch.world, result);
+  store_elements<T>(output + first * sizeof(Stored<T>), result[0], n);
 }
 
 }  // namespace sar::gpu

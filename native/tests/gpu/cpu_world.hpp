@@ -74,7 +74,7 @@ class CpuWorld {
     for (uint32_t b = 0; b < kMaxBlocks; ++b) {
       pad.epoch[b] = pad.low_latency_epoch[b] = first;
       for (uint32_t r = 0; r < kMaxRanks; ++r) {
-        pad.arrival[b][r].flag = first;
+        pad.arrival[b][r] = first;
         pad.step[kMiddle][b][r] = pad.step[kExit][b][r] = first;
       }
     }

@@ -14,10 +14,11 @@ import java.lang.invoke.VarHandle;
  * what the library itself says ({@code sar_constants}).
  */
 final class Abi {
-  static final int ABI_VERSION = 1;
+  static final int ABI_VERSION = 2;
   static final int MAX_RANKS = 16;
   static final int HANDLE_BYTES = 256;
   static final int STATE_ABORTED = 3;
+  static final int MAX_AUTO_ROWS = 64;
 
   static final StructLayout OPTIONS =
       MemoryLayout.structLayout(
@@ -54,6 +55,13 @@ final class Abi {
               JAVA_LONG.withName("total_ns"),
               JAVA_LONG.withName("unregistered"))
           .withName("sar_statistics");
+
+  static final StructLayout AUTO_ROW =
+      MemoryLayout.structLayout(
+              JAVA_INT.withName("world_size"),
+              JAVA_INT.withName("schedule"),
+              JAVA_LONG.withName("bytes"))
+          .withName("sar_auto_row");
 
   private Abi() {}
 

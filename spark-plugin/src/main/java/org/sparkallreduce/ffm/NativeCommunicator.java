@@ -32,6 +32,12 @@ public final class NativeCommunicator implements AutoCloseable {
   public record Options(
       int rank, int worldSize, UUID session, long arenaBytes, long stagingBytes, long spinNanos) {}
 
+  /** A row of the table of {@link #setAutoTable}: for so many ranks and bytes at most. */
+  public record AutoRow(int worldSize, long bytes, Schedule schedule) {}
+
+  /** How many rows {@link #setAutoTable} takes. */
+  public static final int MAX_AUTO_ROWS = Abi.MAX_AUTO_ROWS;
+
   private final NativeFunctions functions;
   private final Object lifeLock = new Object();
   private MemorySegment comm;
@@ -140,6 +146,27 @@ public final class NativeCommunicator implements AutoCloseable {
     try (Arena arena = Arena.ofConfined()) {
       return Status.of(
           (int) functions.commRenumber().invokeExact(comm, arena.allocateFrom(JAVA_INT, members)));
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /**
+   * {@code sar_comm_set_auto_table}: {@code AUTO} takes the schedule of the first row whose world
+   * size and bytes are not exceeded. All ranks set the same; no rows bring the built-in table back.
+   */
+  public Status setAutoTable(List<AutoRow> rows) {
+    try (Arena arena = Arena.ofConfined()) {
+      MemorySegment table = arena.allocate(Abi.AUTO_ROW, rows.size());
+      long size = Abi.AUTO_ROW.byteSize();
+      for (int i = 0; i < rows.size(); i++) {
+        MemorySegment row = table.asSlice(i * size, size);
+        Abi.field(Abi.AUTO_ROW, "world_size").set(row, 0L, rows.get(i).worldSize());
+        Abi.field(Abi.AUTO_ROW, "schedule").set(row, 0L, rows.get(i).schedule().code());
+        Abi.field(Abi.AUTO_ROW, "bytes").set(row, 0L, rows.get(i).bytes());
+      }
+      return Status.of(
+          (int) functions.commSetAutoTable().invokeExact(comm, table, (long) rows.size()));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }

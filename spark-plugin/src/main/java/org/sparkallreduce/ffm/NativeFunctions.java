@@ -31,6 +31,7 @@ record NativeFunctions(
     MethodHandle commRenumber,
     MethodHandle commSequence,
     MethodHandle commExpectTotal,
+    MethodHandle commSetAutoTable,
     MethodHandle commDestroy,
     MethodHandle abort,
     MethodHandle allReduce,
@@ -66,6 +67,7 @@ record NativeFunctions(
         binder.function("sar_comm_renumber", JAVA_INT, ADDRESS, ADDRESS),
         binder.function("sar_comm_sequence", JAVA_LONG, ADDRESS),
         binder.function("sar_comm_expect_total", JAVA_INT, ADDRESS, JAVA_LONG),
+        binder.function("sar_comm_set_auto_table", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG),
         binder.function("sar_comm_destroy", null, ADDRESS),
         binder.function("sar_abort", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS),
         binder.function(

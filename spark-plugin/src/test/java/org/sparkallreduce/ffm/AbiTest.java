@@ -23,6 +23,7 @@ class AbiTest {
     assertThat(constants)
         .containsEntry("SAR_ABI_VERSION", (long) Abi.ABI_VERSION)
         .containsEntry("SAR_MAX_RANKS", (long) Abi.MAX_RANKS)
+        .containsEntry("SAR_MAX_AUTO_ROWS", (long) Abi.MAX_AUTO_ROWS)
         .containsEntry("SAR_HANDLE_BYTES", (long) Abi.HANDLE_BYTES);
   }
 
@@ -47,7 +48,8 @@ class AbiTest {
 
   @Test
   void structuresHaveTheSizesAndOffsetsOfTheHeader() {
-    for (StructLayout struct : new StructLayout[] {Abi.OPTIONS, Abi.FAILURE, Abi.STATISTICS}) {
+    for (StructLayout struct :
+        new StructLayout[] {Abi.OPTIONS, Abi.FAILURE, Abi.STATISTICS, Abi.AUTO_ROW}) {
       String name = struct.name().orElseThrow();
       assertThat(constants).containsEntry("sizeof(" + name + ")", struct.byteSize());
       for (MemoryLayout member : struct.memberLayouts()) {
