@@ -2,7 +2,7 @@
 # Licensed under the Apache License, Version 2.0. See LICENSE.
 #
 # compile.sh <compiler folder> <target> <output> <source> [flags]: one device source to PTX (target
-# sm_90) or to an AMD code object (target gfx...).
+# sm_90), to an AMD code object (target gfx...), or, for the tests, to an object file for the CPU (target cpu).
 set -eu
 compiler=$1
 target=$2
@@ -20,6 +20,9 @@ case $target in
   gfx*)
     exec "$compiler/clang" $flags --target=amdgcn-amd-amdhsa -mcpu="$target" -fuse-ld=lld "$@" \
       "$source" -o "$output" ;;
+  cpu)
+    exec "$compiler/clang" -x c++ -std=c++20 -O1 -g -fPIC -ffp-contract=off -Wall -Wextra -Werror \
+      "$@" -c "$source" -o "$output" ;;
 esac
 echo "compile.sh: unknown target $target" >&2
 exit 1

@@ -1,265 +1,328 @@
 # Licensed under the Apache License, Version 2.0. See LICENSE.
-"""Runs the AMD code objects in an instruction-set emulator, one process per rank, and compares the bits.
+"""Runs the AMD code objects in an instruction-set emulator and compares every bit with the host backend.
 
-    TINYGRAD=<checkout of the public repository tinygrad/tinygrad> CC=clang-19 \
-        python3 emulate_amd.py <folder of kernels.gfx942.co, kernels.gfx950.co> [architecture ...]
+    TINYGRAD=<checkout of github.com/tinygrad/tinygrad> CC=clang python3 native/tests/gpu/emulate_amd.py \
+        <build folder> [--architecture gfx942] [--report docs/amd-emulation.md]
 
-What it shows: the machine code computes the reference bits and its protocol ends. What it does not: caches
-(write-back and invalidate are no-ops there), weak memory ordering, time. float32 subnormals are flushed by
-the emulator, so the inputs have none. Needs Python 3.11 and numpy; the emulator is no part of this project.
+The build folder is CMake's, with the tests and the GPU backend built. What is launched comes from
+gpu/plan.cpp, what is expected from the host backend. Needs Python 3.11 and numpy. amd_emulator.py says
+what the emulator stands in for; the report's head says what a run shows and what not.
 """
+import argparse
+import concurrent.futures
 import ctypes
-import importlib.util
+import dataclasses
+import glob
+import hashlib
 import mmap
 import os
-import struct
+import subprocess
 import sys
 import time
 
 import numpy as np
 
-sys.path.insert(0, os.environ["TINYGRAD"])
-os.environ.setdefault("CC", "clang-19")
+import amd_emulator
 
-# kernels/layout.hpp
-MAX_RANKS, MAX_BLOCKS, THREADS, LOW_LATENCY_BLOCKS = 16, 128, 512, 16
-PAD_BYTES = (128 + 2 * 4 * MAX_BLOCKS + 8 * MAX_BLOCKS * MAX_RANKS + 2 * 4 * MAX_BLOCKS * MAX_RANKS + 32 * MAX_RANKS
-             + 2 * 8 * LOW_LATENCY_BLOCKS * MAX_RANKS
-             + 2 * 8 * MAX_RANKS * LOW_LATENCY_BLOCKS * THREADS * 2)
-LAUNCH = struct.Struct("<16Q Q 66Q QQQQ 3Q Q 3Q 12I")
-
-TYPES = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": None,
-         "int32": np.int32, "int64": np.int64}
-SCHEDULES = ("one-shot", "two-shot read", "staged write", "direct write", "load-reduce/store",
-             "low-latency")
+# spark_allreduce.h, kernels/layout.hpp
+MAX_RANKS, HANDLE_BYTES, PATIENCE = 16, 256, 60_000_000_000
+TYPES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
+OPS = ("sum", "product", "min", "max", "average")
+SCHEDULES = {"one-shot": 1, "two-shot read": 2, "staged write": 3, "direct write": 4,
+             "load-reduce/store": 5, "low-latency": 6}
+COLLECTIVES = {"all-reduce": 3, "reduce-scatter": 4, "all-gather": 5, "broadcast": 6}
+DEADLINE, MISMATCH, ABORT_SEEN = 1, 2, 3
+STAGING_BYTES = 65536
+ONE_WAVE = amd_emulator.WAVE_LANES
 
 
-class CodeObject:
-    """An ELF code object at its virtual addresses; `symbols` maps a name to (address, size)."""
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One collective. `threads` and `blocks` of each rank take part."""
+    ranks: int
+    collective: str
+    schedule: str
+    type: str
+    op: str
+    count: int
+    threads: int = ONE_WAVE
+    blocks: int = 1
+    in_place: bool = False
+    registered: bool = True
+    unaligned: bool = False
 
-    def __init__(self, path):
-        with open(path, "rb") as file:
-            image = file.read()
-        program_offset, section_offset = struct.unpack_from("<QQ", image, 32)
-        program_size, programs, section_size, sections, _ = struct.unpack_from("<HHHHH", image, 54)
-        loads = []
-        for i in range(programs):
-            kind, _, offset, address, _, in_file, in_memory, _ = struct.unpack_from(
-                "<IIQQQQQQ", image, program_offset + i * program_size)
-            if kind == 1:
-                loads.append((offset, address, in_file, in_memory))
-        size = (max(a + m for _, a, _, m in loads) + 0xFFFF) & ~0xFFFF
-        self.memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        for offset, address, in_file, _ in loads:
-            self.memory[address:address + in_file] = image[offset:offset + in_file]
-        headers = [struct.unpack_from("<IIQQQQIIQQ", image, section_offset + i * section_size)
-                   for i in range(sections)]
-        self.symbols = {}
-        for table in (h for h in headers if h[1] in (2, 11)):
-            names = headers[table[6]][4]
-            for entry in range(table[4], table[4] + table[5], 24):
-                name, _, _, _, value, length = struct.unpack_from("<IBBHQQ", image, entry)
-                text = image[names + name:image.index(b"\0", names + name)].decode()
-                self.symbols[text] = (value, length)
+    @property
+    def in_count(self):
+        return self.count * (self.ranks if self.collective == "reduce-scatter" else 1)
 
-    def launch(self, name, kernarg, blocks):
-        descriptor, _ = self.symbols[name + ".kd"]
-        _, scratch, kernarg_size = struct.unpack_from("<III", self.memory, descriptor)
-        entry = descriptor + struct.unpack_from("<q", self.memory, descriptor + 16)[0]
-        rsrc2, = struct.unpack_from("<I", self.memory, descriptor + 52)
-        properties, preload = struct.unpack_from("<HH", self.memory, descriptor + 56)
-        scratch = max(scratch, 4096)  # a call's stack is not in the fixed size
-        kernarg += b"\0" * (-len(kernarg) % 8)
-        kernarg += struct.pack("<IIIHHHHHH", blocks, 1, 1, THREADS, 1, 1, 0, 0, 0) + b"\0" * 16
-        kernarg += struct.pack("<QQQH", 0, 0, 0, 1)
-        kernarg = kernarg.ljust(max(kernarg_size, len(kernarg)) + 256, b"\0")
-        arguments = ctypes.create_string_buffer(kernarg, len(kernarg))
-        packet = ctypes.create_string_buffer(struct.pack(
-            "<HHHHHHIIIIIQQQQ", 0, 1, THREADS, 1, 1, 0, blocks * THREADS, 1, 1, 0, 0,
-            self.base + entry, ctypes.addressof(arguments), 0, 0), 64)
+    @property
+    def out_count(self):
+        return self.count * (self.ranks if self.collective == "all-gather" else 1)
 
-        def words(buffer):
-            return [ctypes.addressof(buffer) & 0xFFFFFFFF, ctypes.addressof(buffer) >> 32]
-
-        scalars = [[0] * 4, words(packet), [0, 0], words(arguments), [0, 0], [0, 0], [scratch]]
-        user = [v for bit, values in enumerate(scalars) if properties >> bit & 1 for v in values]
-        user += struct.unpack_from(f"<{preload & 0x7F}I", kernarg, (preload >> 7) * 4)
-        emulator()(self.base + entry, self.symbols[name][1], blocks, 1, 1, THREADS, 1, 1,
-                   ctypes.addressof(arguments), rsrc2, scratch, "cdna", user)
+    @property
+    def kernel(self):
+        return self.schedule if self.collective == "all-reduce" else self.collective
 
 
-def emulator(cache=[]):
-    """The entry point, without the limit on a wave's instructions and with cache operations as no-ops."""
-    if not cache:
-        spec = importlib.util.find_spec("test.mockgpu.amd.emu")
-        with open(spec.origin) as file:
-            source = file.read()
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        exec(compile(source.replace("range(1_000_000)", "range(1 << 60)"), spec.origin, "exec"),
-             module.__dict__)
-        from tinygrad.uop.ops import UOp
-        import tinygrad.runtime.autogen.amd.cdna.ins as cdna
-        access = module._INST_HANDLERS[cdna.MUBUF]
-        module._INST_HANDLERS[cdna.MUBUF] = lambda inst, ctx: (
-            UOp.sink(*ctx.inc_pc()) if inst.op.name in ("BUFFER_WBL2", "BUFFER_INV")
-            else access(inst, ctx))
-        # It has no clock either: ticks() keeps whatever was in the register, and no deadline is set.
-        scalar = module._INST_HANDLERS[cdna.SMEM]
-        module._INST_HANDLERS[cdna.SMEM] = lambda inst, ctx: (
-            UOp.sink(*ctx.inc_pc()) if inst.op.name == "S_MEMREALTIME" else scalar(inst, ctx))
-        cache.append(module.run_asm)
-    return cache[0]
+class Asked(ctypes.Structure):
+    """emulator_plan.cpp."""
+    _fields_ = ([(name, ctypes.c_uint64 * MAX_RANKS) for name in ("pad", "staging", "input", "output")]
+                + [(name, ctypes.c_uint64) for name in (
+                    "outcome", "host_abort", "staging_bytes", "count", "timeout_ticks")]
+                + [(name, ctypes.c_uint32) for name in (
+                    "rank", "world", "blocks", "collective", "type", "op", "schedule", "root",
+                    "in_place", "registered")])
 
 
-def to_wide(type_name, bits):
-    if type_name == "bfloat16":
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    values = bits.view(TYPES[type_name])
-    return values.astype(np.float32) if type_name == "float16" else values
+class Options(ctypes.Structure):
+    """sar_options."""
+    _fields_ = ([(name, ctypes.c_uint32) for name in (
+        "struct_bytes", "rank", "world_size", "first_epoch")]
+        + [(name, ctypes.c_uint64) for name in (
+            "session_high", "session_low", "arena_bytes", "staging_bytes", "spin_ns")])
 
 
-def to_bits(type_name, wide):
-    if type_name == "bfloat16":
-        word = wide.astype(np.float32).view(np.uint32)
-        return ((word + 0x7FFF + (word >> 16 & 1)) >> 16).astype(np.uint16)
-    return wide.astype(TYPES[type_name]).view(f"u{np.dtype(TYPES[type_name]).itemsize}")
+class HostBackend:
+    """The host backend with every rank on a thread of this process: what is right."""
+
+    def __init__(self, library, ranks):
+        self.library, self.ranks = library, ranks
+        library.sar_last_error.restype = ctypes.c_char_p
+        self.pool = concurrent.futures.ThreadPoolExecutor(ranks)
+        self.comms = [ctypes.c_void_p() for _ in range(ranks)]
+        handles = ctypes.create_string_buffer(ranks * HANDLE_BYTES)
+        for rank, comm in enumerate(self.comms):
+            options = Options(ctypes.sizeof(Options), rank, ranks, 0, os.getpid(), ranks, 65536, 65536,
+                              20000)
+            self.must(library.sar_comm_create(ctypes.byref(options), ctypes.byref(comm)))
+            self.must(library.sar_comm_handle(
+                comm, ctypes.byref(handles, rank * HANDLE_BYTES)))
+        self.each(lambda rank: library.sar_comm_connect(
+            self.comms[rank], handles, ctypes.c_int64(PATIENCE)))
+
+    def must(self, status):
+        if status != 0:
+            raise RuntimeError(self.library.sar_last_error().decode())
+
+    def each(self, body):
+        # The thread that failed knows why.
+        list(self.pool.map(lambda rank: self.must(body(rank)), range(self.ranks)))
+
+    def results(self, case, values):
+        size = TYPES[case.type]
+        outs = [ctypes.create_string_buffer(case.out_count * size) for _ in values]
+        count, patience = ctypes.c_uint64(case.count), ctypes.c_int64(PATIENCE)
+        type_, op = list(TYPES).index(case.type), OPS.index(case.op)
+        call = getattr(self.library, "sar_" + case.collective.replace("-", "_"))
+        more = {"all-reduce": (op, 0), "reduce-scatter": (op,), "all-gather": (),
+                "broadcast": (case.ranks - 1,)}[case.collective]
+        self.each(lambda rank: call(self.comms[rank], values[rank], outs[rank], count, type_, *more,
+                                    patience))
+        return [out.raw for out in outs]
 
 
-def inputs(type_name, count, ranks):
-    random = np.random.default_rng(7)
-    if type_name.startswith("int"):
-        return [to_bits(type_name, random.integers(-2**31, 2**31, count).astype(TYPES[type_name]))
-                for _ in range(ranks)]
-    return [to_bits(type_name, (random.random(count) * 4 - 2).astype(
-        np.float64 if type_name == "float64" else np.float32)) for _ in range(ranks)]
+class World:
+    """The device memory of some ranks: all in this process, so addresses are the same for all."""
 
-
-def expected(type_name, values):
-    total = to_wide(type_name, values[0])
-    with np.errstate(over="ignore"):
-        for value in values[1:]:
-            total = total + to_wide(type_name, value)
-    return to_bits(type_name, total)
-
-
-class Memory:
-    """One mapping that all ranks see at the same address."""
-
-    def __init__(self, size):
-        self.map = mmap.mmap(-1, size)
+    def __init__(self, plan, code, host):
+        self.plan, self.code, self.host, self.ranks = plan, code, host, host.ranks
+        self.map = mmap.mmap(-1, self.ranks * (plan.emulator_pad_bytes() + STAGING_BYTES + (1 << 19)))
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         self.used = 0
+        self.pads = [self.take(plan.emulator_pad_bytes()) for _ in range(self.ranks)]
+        self.stagings = [self.take(STAGING_BYTES) for _ in range(self.ranks)]
+        self.outcomes = [self.take(256) for _ in range(self.ranks)]
+        self.aborts = [self.take(64) for _ in range(self.ranks)]
+        self.buffers = self.used
 
-    def take(self, size):
+    def take(self, bytes_):
         address = self.base + self.used
-        self.used += (size + 255) & ~255
+        self.used += (bytes_ + 511) & ~255
         return address
 
-    def at(self, address, size):
-        return memoryview(self.map)[address - self.base:address - self.base + size]
+    def at(self, address, bytes_):
+        return memoryview(self.map)[address - self.base:address - self.base + bytes_]
+
+    def place(self, case, values):
+        """Puts the inputs into memory, poisons the outputs; (input, output) addresses of all ranks."""
+        self.used = self.buffers
+        size, ins, outs = TYPES[case.type], [], []
+        for rank in range(self.ranks):
+            offset = size if case.unaligned else 0
+            whole = self.take(max(case.in_count, case.out_count) * size + 64) + offset
+            ins.append(whole)
+            outs.append(self.take(case.out_count * size + 64) + offset)
+            if case.in_place:
+                outs[rank] = whole
+                if case.collective == "reduce-scatter":
+                    outs[rank] = whole + rank * case.count * size
+                if case.collective == "all-gather":
+                    ins[rank] = whole + rank * case.count * size
+        for rank in range(self.ranks):
+            poisoned = self.at(outs[rank] - 8, case.out_count * size + 16)
+            if not case.in_place:
+                poisoned[:] = b"\xee" * len(poisoned)
+            self.at(ins[rank], len(values[rank]))[:] = values[rank]
+        return ins, outs
+
+    def asked(self, case, rank, ins, outs, timeout):
+        asked = Asked(outcome=self.outcomes[rank], host_abort=self.aborts[rank],
+                      staging_bytes=STAGING_BYTES, count=case.count, timeout_ticks=timeout, rank=rank,
+                      world=self.ranks, blocks=case.blocks, collective=COLLECTIVES[case.collective],
+                      type=list(TYPES).index(case.type), op=OPS.index(case.op),
+                      schedule=SCHEDULES.get(case.schedule, 0),
+                      root=self.ranks - 1 if case.collective == "broadcast" else 0,
+                      in_place=case.in_place and case.collective == "all-reduce",
+                      registered=case.registered)
+        for q in range(self.ranks):
+            asked.pad[q], asked.staging[q] = self.pads[q], self.stagings[q]
+            asked.input[q], asked.output[q] = ins[q], outs[q]
+        return asked
+
+    def run(self, cases, ins, outs, seed, timeout=(1 << 64) - 1):
+        """One case for each rank, None: that rank stays away. All launches of each, until all end."""
+        done = [0] * self.ranks
+        while True:
+            launches = []
+            for rank, case in enumerate(cases):
+                if case is None:
+                    continue
+                launch = ctypes.create_string_buffer(self.plan.emulator_launch_bytes())
+                blocks, low_latency = ctypes.c_uint32(), ctypes.c_uint32()
+                done[rank] = self.plan.emulator_plan(
+                    ctypes.byref(self.asked(case, rank, ins, outs, timeout)),
+                    ctypes.c_uint64(done[rank]), launch, ctypes.byref(blocks),
+                    ctypes.byref(low_latency))
+                upto = next(n for n in (2, 4, 8, 16) if self.ranks <= n)
+                kind = "low_latency" if low_latency.value else "collective"
+                launches.append((f"sar_{kind}_{case.type}_{upto}", launch.raw, blocks.value))
+            case = next(c for c in cases if c is not None)
+            amd_emulator.run(self.code, launches, case.threads, seed)
+            if done[cases.index(case)] >= case.count or self.outcome(cases.index(case))[0] != 0:
+                return
+
+    def outcome(self, rank):
+        """(state, fault, step, peer, missing) of layout.hpp's Outcome."""
+        return tuple(np.frombuffer(self.at(self.outcomes[rank], 20), np.uint32).tolist())
+
+    def check(self, case, seed):
+        """None if the bits of all ranks are the host backend's, else what is wrong."""
+        values = inputs(case, seed)
+        ins, outs = self.place(case, values)
+        wanted = self.host.results(case, values)
+        self.run([case] * self.ranks, ins, outs, seed)
+        size = case.out_count * TYPES[case.type]
+        for rank in range(self.ranks):
+            if self.outcome(rank)[0] != 0:
+                return f"rank {rank} gave up: {self.outcome(rank)}"
+            if bytes(self.at(outs[rank], size)) != wanted[rank]:
+                return f"rank {rank} has other bits than the host backend"
+            around = self.at(outs[rank] - 8, 8), self.at(outs[rank] + size, 8)
+            if not case.in_place and any(bytes(a) != b"\xee" * 8 for a in around):
+                return f"rank {rank}'s kernel wrote beside its output"
+        return None
 
 
-def launch_bytes(schedule, rank, ranks, count, size, memory):
-    """What gpu/plan.cpp fills in; one block, everything in one chunk."""
-    pads, ins, outs, slots, results, outcomes = memory
-    per_line = 64 // size
-    slice_ = (-(-count // ranks) + per_line - 1) // per_line * per_line
-    mine = max(0, min(slice_, count - rank * slice_))
-    step = slice_ * size
-    words = {"scatter_to": [0] * 16, "source": [0] * 16, "target": [0] * 16, "gather": [0] * 16}
-    scatter = gather = targets = reduce_count = middle = last = 0
-    for q in range(ranks):
-        turned = (rank + q) % ranks
-        if schedule in ("staged write", "direct write"):
-            words["scatter_to"][q] = slots[q] + rank * step
-            words["source"][q] = slots[rank] + q * step
-            scatter = ranks
-        else:
-            words["source"][q] = ins[q] + (0 if schedule == "one-shot" else rank * step)
-        if schedule == "staged write":
-            words["target"][q] = results[turned] + rank * step
-            words["gather"][q] = results[rank] + q * step
-        if schedule in ("direct write", "load-reduce/store"):
-            words["target"][q] = outs[turned] + rank * step
-        if schedule == "two-shot read":
-            words["gather"][q] = results[q]
-    reduce_count, targets = mine, ranks
-    if schedule == "one-shot":
-        reduce_count, targets = count, 1
-        words["target"][0] = outs[rank]
-    if schedule == "two-shot read":
-        targets, middle, gather = 1, 1, ranks
-        words["target"][0] = results[rank]
-    if schedule == "staged write":
-        gather, last = ranks, 1
-    timeout = (1 << 64) - 1
-    return LAUNCH.pack(
-        *(pads + [0] * (16 - ranks)), 0, ins[rank], outs[rank], *words["scatter_to"],
-        *words["source"], *words["target"], *words["gather"], outcomes[rank], outcomes[rank] + 256,
-        timeout, count, slice_, slice_, count, reduce_count, slice_, slice_, count,
-        0x33, 1, 0x1234567, rank, ranks, 1, 0, scatter, targets, gather, middle, last)
+def inputs(case, seed):
+    """Numbers near 1, whose sums round, and one in sixteen of any bits: subnormal, infinite, NaN."""
+    random, result = np.random.default_rng(seed), []
+    size, count = TYPES[case.type], case.in_count
+    for _ in range(case.ranks):
+        bits = random.integers(0, 256, count * size, np.uint8).view(f"u{size}")
+        if not case.type.startswith("int"):
+            near = (random.random(count) * 6 - 3).astype(np.float64 if size == 8 else np.float32)
+            near = {"float16": lambda: near.astype(np.float16).view(np.uint16),
+                    "bfloat16": lambda: (near.view(np.uint32) >> 16).astype(np.uint16)}.get(
+                        case.type, lambda: near.view(f"u{size}"))()
+            bits = np.where(random.integers(0, 16, count) == 0, bits, near)
+        result.append(bits.tobytes())
+    return result
 
 
-def run(code, architecture, schedule, type_name, ranks, count):
-    values = inputs(type_name, count, ranks)
-    want = expected(type_name, values)
-    size = want.dtype.itemsize
-    bytes_ = count * size
-    memory = Memory(ranks * (PAD_BYTES + 6 * (bytes_ + 64 * ranks) + 8192) + (1 << 16))
-    pads = [memory.take(PAD_BYTES) for _ in range(ranks)]
-    ins = [memory.take(bytes_) for _ in range(ranks)]
-    outs = [memory.take(bytes_) for _ in range(ranks)]
-    slots = [memory.take(bytes_ + 64 * ranks) for _ in range(ranks)]
-    results = [memory.take(bytes_ + 64 * ranks) for _ in range(ranks)]
-    outcomes = [memory.take(1024) for _ in range(ranks)]
-    for rank in range(ranks):
-        memory.at(ins[rank], bytes_)[:] = values[rank].tobytes()
-        memory.at(outs[rank], bytes_)[:] = b"\xee" * bytes_
-    upto = 2 if ranks <= 2 else 4 if ranks <= 4 else 8
-    kind = "low_latency" if schedule == "low-latency" else "collective"
-    children = []
-    for rank in range(ranks):
-        child = os.fork()
-        if child == 0:
-            argument = launch_bytes(schedule, rank, ranks, count, size,
-                                    (pads, ins, outs, slots, results, outcomes))
-            code.launch(f"sar_{kind}_{type_name}_{upto}", argument, 1)
-            os._exit(0)
-        children.append(child)
-    started = time.time()
-    waiting = set(children)
-    while waiting and time.time() - started < 600:
-        child, _ = os.waitpid(-1, os.WNOHANG)
-        waiting.discard(child)
-        time.sleep(0.02)
-    for child in waiting:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-    wrong = sum(bytes(memory.at(out, bytes_)) != want.tobytes() for out in outs)
-    state = "did not end" if waiting else "right" if wrong == 0 else f"{wrong} ranks wrong"
-    print(f"{architecture} {schedule:18} {type_name:9} {ranks} ranks {count:5} elements "
-          f"{time.time() - started:6.1f} s  {state}", flush=True)
-    return state == "right"
+def all_cases():
+    """Every schedule, collective and type with 2, 4 and 8 ranks; then every operation, full blocks."""
+    turn = 0
+    for ranks in (2, 4, 8):
+        for type_, size in TYPES.items():
+            for schedule in SCHEDULES:
+                turn += 1
+                most = min(64, 1000 // size) * (2 if size == 2 else 1)
+                count = most - turn % 4 if schedule == "low-latency" else 1000 // size - turn % 7
+                yield Case(ranks, "all-reduce", schedule, type_, OPS[turn % 5], count,
+                           in_place=turn % 2 == 1, registered=turn % 4 != 0, unaligned=turn % 5 == 2)
+            for collective in ("reduce-scatter", "all-gather", "broadcast"):
+                turn += 1
+                yield Case(ranks, collective, "-", type_, OPS[turn % 5], 500 // size - turn % 3,
+                           in_place=turn % 2 == 1, registered=turn % 4 != 0, unaligned=turn % 5 == 2)
+    for type_ in TYPES:
+        for op in OPS:
+            yield Case(2, "all-reduce", "load-reduce/store", type_, op, 1000 // TYPES[type_])
+    for schedule in SCHEDULES:
+        yield Case(2, "all-reduce", schedule, "float32", "sum", 1021, threads=512, blocks=2)
+
+
+def faults(plan, code, host):
+    """A missing rank, a mismatch, an abort: (name, what is wrong or None)."""
+    good = Case(host.ranks, "all-reduce", "direct write", "float32", "sum", 100)
+    values = inputs(good, 1)
+
+    def outcomes(cases, timeout=(1 << 64) - 1, aborted=False):
+        world = World(plan, code, host)
+        ins, outs = world.place(good, values)
+        if aborted:
+            for word in world.aborts:
+                world.at(word, 4)[:] = b"\1\0\0\0"
+        world.run(cases, ins, outs, 1, timeout)
+        untouched = all(bytes(world.at(out, 400)) == b"\xee" * 400 for out in outs)
+        return [world.outcome(rank) for rank in range(host.ranks)], untouched
+
+    found, untouched = outcomes([good, None], timeout=20000)
+    yield "a missing rank", None if untouched and found[0][:2] == (1, DEADLINE) and found[0][4] == 2 else found
+    found, untouched = outcomes([good, dataclasses.replace(good, op="max")])
+    kinds = [fault for _, fault, *_ in found]
+    yield "different calls", None if untouched and MISMATCH in kinds and set(kinds) <= {MISMATCH, ABORT_SEEN} else found
+    found, untouched = outcomes([good, None], aborted=True)
+    yield "an abort by the host", None if untouched and found[0][:2] == (1, ABORT_SEEN) else found
+
+
+def run_architecture(architecture, build, plan, library, rows):
+    path = os.path.join(build, "kernels", f"kernels.{architecture}.co")
+    code, wrong, worlds = amd_emulator.CodeObject(path), [], {}
+    hosts = {ranks: HostBackend(library, ranks) for ranks in (2, 4, 8)}
+    for seed, case in enumerate(all_cases()):
+        started = time.time()
+        try:
+            world = worlds.setdefault(case.ranks, World(plan, code, hosts[case.ranks]))
+            problem = world.check(case, seed)
+        except Exception as error:  # the emulator lacks an instruction, or the kernels did not end
+            problem, worlds = f"{type(error).__name__}: {error}", {}
+        seconds = time.time() - started
+        print(f"{architecture} {seed:3} {seconds:6.1f} s {problem or 'right'}: {case}", flush=True)
+        rows.append((architecture, case, problem, seconds))
+        if problem:
+            wrong.append(case)
+            worlds.pop(case.ranks, None)  # its pads may be in any state
+    for name, problem in faults(plan, code, hosts[2]):
+        print(f"{architecture} fault: {name}: {problem or 'right'}", flush=True)
+        rows.append((architecture, name, problem, 0))
+        wrong += [name] * (problem is not None)
+    return wrong
 
 
 def main():
-    folder, architectures = sys.argv[1], sys.argv[2:] or ["gfx942", "gfx950"]
-    only = os.environ.get("SAR_EMULATE_RANKS", "2,4,8")
-    ok = 0
-    bad = 0
-    for architecture in architectures:
-        code = CodeObject(os.path.join(folder, f"kernels.{architecture}.co"))
-        for ranks in map(int, only.split(",")):
-            for schedule in SCHEDULES:
-                for type_name in TYPES:
-                    if run(code, architecture, schedule, type_name, ranks, 301):
-                        ok += 1
-                    else:
-                        bad += 1
-    print(f"{ok} right, {bad} not")
-    sys.exit(bad != 0)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("--architecture", action="append")
+    parser.add_argument("--report")
+    arguments = parser.parse_args()
+    plan = ctypes.CDLL(glob.glob(os.path.join(arguments.build, "**/libemulator_plan.so"), recursive=True)[0])
+    plan.emulator_plan.restype = ctypes.c_uint64
+    library = ctypes.CDLL(os.path.join(arguments.build, "../lib/libspark_allreduce_host.so"))
+    rows, wrong = [], []
+    for architecture in arguments.architecture or ["gfx942", "gfx950"]:
+        wrong += run_architecture(architecture, arguments.build, plan, library, rows)
+    print(f"{len(rows) - len(wrong)} right, {len(wrong)} not")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ public final class NativeLibrary {
   public static NativeLibrary load(Optional<String> directory) {
     NativeFunctions functions;
     try {
-      functions = NativeFunctions.bind(NativeLoader.load(directory));
+      functions = NativeFunctions.bind(NativeLoader.load(NativeLoader.HOST, directory));
     } catch (IllegalArgumentException e) {
       throw new AllReduceException.Setup(
           "The native library does not fit this jar: "

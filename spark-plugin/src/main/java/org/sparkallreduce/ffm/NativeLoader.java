@@ -28,20 +28,25 @@ import org.sparkallreduce.AllReduceException;
  */
 final class NativeLoader {
   private static final String RESOURCES = "/org/sparkallreduce/native/linux-x86_64/";
-  private static final String LIBRARY = "libspark_allreduce_host.so";
+
+  /** The backend in shared memory. */
+  static final String HOST = "libspark_allreduce_host.so";
+
+  /** The backend on GPUs. It loads on any machine; without a driver its calls say so. */
+  static final String GPU = "libspark_allreduce_gpu.so";
 
   private NativeLoader() {}
 
-  static SymbolLookup load(Optional<String> directory) {
+  static SymbolLookup load(String name, Optional<String> directory) {
     requirePlatform(System.getProperty("os.name"), System.getProperty("os.arch"));
     Path parent = Path.of(directory.orElse(System.getProperty("java.io.tmpdir")));
-    byte[] library = resource(LIBRARY);
-    String checksum = new String(resource(LIBRARY + ".sha256"), US_ASCII);
+    byte[] library = resource(name);
+    String checksum = new String(resource(name + ".sha256"), US_ASCII);
     verify(library, checksum, "the jar");
     UnpackFolder.removeLeftovers(parent);
     Path folder = UnpackFolder.create(parent);
     try {
-      Path file = folder.resolve(LIBRARY);
+      Path file = folder.resolve(name);
       write(file, library, checksum);
       return open(file);
     } finally {
