@@ -106,10 +106,13 @@ public final class SparkCampaign {
 
   /** Runs the job, and strikes it; empty if it ended as it must. */
   private String outcome(SparkEpisode episode) throws IOException, InterruptedException {
+    String missing = settle(() -> executors().size() == SparkEpisode.RANKS ? "" : "executors");
+    if (!missing.isEmpty()) {
+      return "there are not as many executors as before";
+    }
     List<Long> executors = executors();
     switch (episode.fault()) {
-      case KILL_AT_START ->
-          onTaskStart.set(() -> Signals.kill(executors.get(episode.victim() % executors.size())));
+      case KILL_AT_START -> onTaskStart.set(() -> Signals.kill(executors.get(episode.victim())));
       case CANCEL_AT_START -> onTaskStart.set(() -> cancel(episode));
       case REPLACED -> executors.stream().limit(1).forEach(Signals::kill);
       default -> {}
