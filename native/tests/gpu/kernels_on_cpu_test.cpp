@@ -4,6 +4,8 @@
 // Run under ThreadSanitizer it shows that every byte that crosses ranks is ordered by the protocol.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "cpu_world.hpp"
 
 namespace sar::gpu::test {
@@ -147,17 +149,26 @@ Case all_reduce(sar_data_type type, sar_reduce_op op, sar_schedule schedule, uin
   return c;
 }
 
+// The ordinary build runs a selection of the sizes and operations, SAR_TEST_FULL=1 all of them.
+bool full() { return std::getenv("SAR_TEST_FULL") != nullptr; }
+
+std::vector<uint32_t> world_sizes() {
+  if (!full()) return {1, 2, 3, kRankLimit};
+  std::vector<uint32_t> sizes;
+  for (uint32_t n = 1; n <= kRankLimit; ++n) sizes.push_back(n);
+  return sizes;
+}
+
 class WorldSize : public testing::TestWithParam<uint32_t> {};
 
 TEST_P(WorldSize, EveryScheduleGivesTheReferenceBitsForEveryTypeAndOperation) {
   const uint32_t ranks = GetParam();
-  if (ranks > kRankLimit)
-    GTEST_SKIP() << "this build has " << kBlockThreads << " threads per block";
   CpuWorld world(ranks, 2, 8192);
   uint64_t seed = 1;
   for (sar_schedule schedule : kSchedules) {
     for (sar_data_type type : kTypes) {
       for (sar_reduce_op op : kOps) {
+        if (!full() && op != kOps[(schedule + 2 * type) % 5]) continue;
         const uint64_t most = schedule == SAR_LOW_LATENCY
                                   ? 2 * kBlockThreads * (element_bytes(type) == 2 ? 2 : 1)
                                   : 301;
@@ -170,7 +181,6 @@ TEST_P(WorldSize, EveryScheduleGivesTheReferenceBitsForEveryTypeAndOperation) {
 
 TEST_P(WorldSize, AwkwardLengthsAlignmentsAndPlacesWork) {
   const uint32_t ranks = GetParam();
-  if (ranks > kRankLimit) GTEST_SKIP();
   CpuWorld world(ranks, 2, 4096);
   uint64_t seed = 1;
   for (sar_schedule schedule : kSchedules) {
@@ -187,7 +197,6 @@ TEST_P(WorldSize, AwkwardLengthsAlignmentsAndPlacesWork) {
 
 TEST_P(WorldSize, OtherCollectivesGiveTheReferenceBits) {
   const uint32_t ranks = GetParam();
-  if (ranks > kRankLimit) GTEST_SKIP();
   CpuWorld world(ranks, 2, 4096);
   uint64_t seed = 1;
   for (sar_collective collective :
@@ -195,6 +204,7 @@ TEST_P(WorldSize, OtherCollectivesGiveTheReferenceBits) {
     for (sar_data_type type : {SAR_FLOAT32, SAR_FLOAT16, SAR_INT64}) {
       for (uint64_t count : {0, 1, 5, 64, 1000}) {
         for (int variant = 0; variant < 4; ++variant) {
+          if (!full() && variant != static_cast<int>(++seed % 4)) continue;
           Case c = all_reduce(type, kOps[seed % 5], SAR_AUTO, count);
           c.call.collective = collective;
           c.call.root = static_cast<uint32_t>(seed % ranks);
@@ -209,7 +219,7 @@ TEST_P(WorldSize, OtherCollectivesGiveTheReferenceBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, WorldSize, testing::Range(1u, kRankLimit + 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, WorldSize, testing::ValuesIn(world_sizes()));
 
 TEST(Stress, BuffersReusedAtOnceStayRightUnderEverySchedule) {
   const uint32_t ranks = std::min(4u, kRankLimit);

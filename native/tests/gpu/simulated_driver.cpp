@@ -410,7 +410,10 @@ EXPORTED int hipSetDevice(int device) {
   FAIL_IF_TOLD(hipSetDevice, hipSetDevice);
   return device < devices() ? 0 : kInvalidValue;
 }
-EXPORTED int hipDeviceEnablePeerAccess(int, unsigned) { return 0; }
+EXPORTED int hipDeviceEnablePeerAccess(int, unsigned) {
+  FAIL_IF_TOLD(hipDeviceEnablePeerAccess, hipDeviceEnablePeerAccess);
+  return 0;
+}
 EXPORTED const char* hipGetErrorString(int) { return "simulated error"; }
 EXPORTED int hipExtMallocWithFlags(uint64_t* address, size_t bytes, unsigned flags) {
   FAIL_IF_TOLD(hipExtMallocWithFlags, hipExtMallocWithFlags);
@@ -429,7 +432,10 @@ EXPORTED int cuCtxSetCurrent(void*) {
   FAIL_IF_TOLD(cuCtxSetCurrent, cuCtxSetCurrent);
   return 0;
 }
-EXPORTED int cuCtxEnablePeerAccess(void*, unsigned) { return 0; }
+EXPORTED int cuCtxEnablePeerAccess(void*, unsigned) {
+  FAIL_IF_TOLD(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess);
+  return 0;
+}
 EXPORTED int cuGetErrorString(int, const char** text) {
   *text = "simulated error";
   return 0;
