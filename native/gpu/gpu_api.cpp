@@ -237,8 +237,11 @@ sar_status sar_comm_renumber(sar_comm *, const uint32_t *) {
   return refuse(SAR_UNSUPPORTED, "the GPU backend cannot renumber its ranks");
 }
 
-sar_status sar_comm_set_auto_table(sar_comm *, const sar_auto_row *, size_t) {
-  return refuse(SAR_UNSUPPORTED, "the GPU backend has a built-in table only");
+sar_status sar_comm_set_auto_table(sar_comm *comm, const sar_auto_row *rows, size_t count) {
+  if (comm == nullptr || (rows == nullptr && count != 0)) {
+    return null_argument("sar_comm_set_auto_table", comm == nullptr ? "comm" : "rows");
+  }
+  return cast(comm)->set_auto_table(rows, count);
 }
 
 sar_status sar_register(sar_comm *, const char *, uint64_t, uint64_t, int64_t, void **) {

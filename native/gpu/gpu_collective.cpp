@@ -125,8 +125,9 @@ sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], cons
   } fields[] = {{"collective", &CallFields::collective, collective_name},
                 {"data type", &CallFields::type, type_name},
                 {"reduce op", &CallFields::op, op_name},
-                {"schedule", &CallFields::schedule, nullptr},
-                {"root", &CallFields::root, nullptr}};
+                {"schedule", &CallFields::schedule, schedule_name},
+                {"root", &CallFields::root, nullptr},
+                {"schedule chosen by auto", &CallFields::chosen, schedule_name}};
   for (uint32_t r = 1; r < geometry_.world; ++r) {
     Message difference;
     for (const auto &f : fields) {
@@ -195,7 +196,8 @@ sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns
                         static_cast<uint32_t>(request.schedule),
                         request.root,
                         in.allocation | out.allocation << 8 | (in_place ? 1u << 16 : 0u),
-                        control_.epoch()};
+                        control_.epoch(),
+                        static_cast<uint32_t>(wanted_schedule(geometry_, call_of(request, 0)))};
   // Before the arrival: behind it a peer's kernel may run already and wait for this rank, and
   // loading a module waits for the kernels of the process.
   if (const sar_status status = preload(request); status != SAR_OK) {

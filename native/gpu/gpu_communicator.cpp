@@ -288,6 +288,13 @@ uint64_t GpuCommunicator::address_of(uint32_t rank, uint32_t allocation, uint64_
   return allocation < kMostAllocations ? mapped_[rank][allocation] + offset : 0;
 }
 
+sar_status GpuCommunicator::set_auto_table(const sar_auto_row *rows, size_t count) {
+  const sar_status status = auto_table_.set(rows, count);
+  geometry_.auto_rows = auto_table_.rows();
+  geometry_.auto_count = auto_table_.count();
+  return status;
+}
+
 sar_status GpuCommunicator::register_memory(uint64_t address, int64_t timeout_ns) {
   if (const sar_status status = control_.check_open(SAR_COLLECTIVE_BARRIER); status != SAR_OK) {
     return status;

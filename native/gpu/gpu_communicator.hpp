@@ -27,7 +27,7 @@ struct CapturedCall {
   uint32_t kind;
   uint16_t input_allocation, output_allocation;
   uint32_t in_place;
-  uint32_t launches;
+  uint32_t chosen;  // the schedule that `auto` comes to
 };
 
 // What a rank tells its peers, in the arena of its control segment. The owner writes it before a
@@ -76,6 +76,9 @@ class GpuCommunicator {
   sar_status run(const Request &request, int64_t timeout_ns);
   sar_status register_memory(uint64_t address, int64_t timeout_ns);
   sar_status wait(int64_t timeout_ns);
+
+  // What sar_comm_set_auto_table does.
+  sar_status set_auto_table(const sar_auto_row *rows, size_t count);
 
   sar_status capture_begin(int64_t replay_timeout_ns);
   sar_status capture_end(int64_t timeout_ns, sar_graph **graph);
@@ -143,6 +146,7 @@ class GpuCommunicator {
   void *registered_host_ = nullptr;
   uint64_t control_on_device_ = 0;
   Geometry geometry_;
+  AutoTable auto_table_{SAR_LOW_LATENCY};
   // Where this process sees rank r's allocation a; 0: not mapped.
   uint64_t mapped_[SAR_MAX_RANKS][kMostAllocations] = {};
   bool opened_[SAR_MAX_RANKS][kMostAllocations] = {};

@@ -101,6 +101,7 @@ sar_status GpuCommunicator::exchange_captured() {
     c = {};
     c.count = r.call.count;
     c.kind = kind_of(r.call);
+    c.chosen = wanted_schedule(geometry_, r.call);
     c.in_place = r.call.collective == SAR_COLLECTIVE_ALL_REDUCE && r.input == r.output ? 1 : 0;
     c.input_allocation = c.output_allocation = kArena;
     if (r.call.count == 0 || r.call.collective == SAR_COLLECTIVE_BARRIER) continue;
@@ -156,16 +157,19 @@ sar_status GpuCommunicator::compare_captured() {
   for (uint32_t r = 0; r < geometry_.world; ++r) {
     for (uint32_t i = 0; i < recorded_count_; ++i) {
       const CapturedCall &first = control_of(0).calls[i], &theirs = control_of(r).calls[i];
-      if (theirs.kind == first.kind && theirs.count == first.count) continue;
+      if (theirs.kind == first.kind && theirs.count == first.count &&
+          theirs.chosen == first.chosen) {
+        continue;
+      }
       Failure cause = control_.failure(SAR_MISMATCH);
       cause.facts.culprit_rank = static_cast<int32_t>(r);
       cause.message.append(
-          "the ranks captured different collectives: number %u is %s of %llu elements (kind %#x) "
-          "on "
-          "rank 0, but %s of %llu (kind %#x) on rank %u",
+          "the ranks captured different collectives: number %u is %s of %llu elements (kind %#x, "
+          "schedule %s) on rank 0, but %s of %llu (kind %#x, schedule %s) on rank %u",
           i + 1, collective_name(first.kind & 0xf), static_cast<unsigned long long>(first.count),
-          first.kind, collective_name(theirs.kind & 0xf),
-          static_cast<unsigned long long>(theirs.count), theirs.kind, r);
+          first.kind, schedule_name(first.chosen), collective_name(theirs.kind & 0xf),
+          static_cast<unsigned long long>(theirs.count), theirs.kind, schedule_name(theirs.chosen),
+          r);
       return control_.fail(cause);
     }
   }

@@ -325,13 +325,7 @@ Choice choose(const Geometry &geometry, const Call &call, const Buffers &buffers
     const bool root = buffers.rank[call.root].input != 0;
     return {SAR_AUTO, call.collective == SAR_COLLECTIVE_BROADCAST ? !root : !inputs};
   }
-  sar_schedule wanted = call.schedule;
-  if (wanted == SAR_AUTO) {
-    wanted = choose_auto(geometry.world, call.count * element_bytes(call.type));
-    if (wanted == SAR_LOW_LATENCY && !fits_low_latency(geometry, call)) {
-      wanted = SAR_LOAD_REDUCE_STORE;
-    }
-  }
+  const sar_schedule wanted = wanted_schedule(geometry, call);
   switch (wanted) {
     case SAR_ONE_SHOT:
       return {wanted, !inputs};

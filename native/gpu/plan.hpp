@@ -39,6 +39,9 @@ struct Geometry {
   uint64_t staging[kMaxRanks] = {};
   uint64_t outcome = 0;
   uint64_t host_abort = 0;
+  // Where `auto` looks; none: the built-in table.
+  const sar_auto_row *auto_rows = nullptr;
+  uint32_t auto_count = 0;
 };
 
 // One collective, as all ranks called it.
@@ -73,8 +76,8 @@ struct Choice {
 };
 Choice choose(const Geometry &geometry, const Call &call, const Buffers &buffers);
 
-// What `auto` takes when every buffer is registered.
-sar_schedule choose_auto(uint32_t world, uint64_t bytes);
+// What the call asks for; if it asks for `auto`, what the table says.
+sar_schedule wanted_schedule(const Geometry &geometry, const Call &call);
 
 // Only the low-latency schedule has a size limit: each thread sends one word.
 bool fits_low_latency(const Geometry &geometry, const Call &call);

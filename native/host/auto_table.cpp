@@ -15,13 +15,13 @@ constexpr sar_auto_row kBuiltIn[] = {
     {SAR_MAX_RANKS, SAR_LOAD_REDUCE_STORE, UINT64_MAX},
 };
 
-sar_status check_row(const sar_auto_row &row, size_t number) {
-  if (row.schedule == SAR_AUTO || row.schedule > SAR_LOAD_REDUCE_STORE) {
+sar_status check_row(const sar_auto_row &row, size_t number, sar_schedule last) {
+  if (row.schedule == SAR_AUTO || row.schedule > last) {
     return refuse(SAR_INVALID_ARGUMENT,
                   "row %zu of the table for auto has schedule %u: it must be one of %s (%d) to %s "
                   "(%d)",
                   number, row.schedule, schedule_name(SAR_ONE_SHOT), SAR_ONE_SHOT,
-                  schedule_name(SAR_LOAD_REDUCE_STORE), SAR_LOAD_REDUCE_STORE);
+                  schedule_name(last), last);
   }
   if (row.world_size == 0) {
     return refuse(SAR_INVALID_ARGUMENT,
@@ -39,7 +39,7 @@ sar_status AutoTable::set(const sar_auto_row *rows, size_t count) {
                   count, SAR_MAX_AUTO_ROWS);
   }
   for (size_t i = 0; i < count; i++) {
-    if (const sar_status status = check_row(rows[i], i); status != SAR_OK) {
+    if (const sar_status status = check_row(rows[i], i, last_); status != SAR_OK) {
       return status;
     }
   }

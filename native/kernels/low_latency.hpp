@@ -27,14 +27,15 @@ struct Unit {
 
 // Sends this thread's words to all peers, and this block's header.
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, bool has, Pack mine) {
+SAR_DEVICE void send_unit(const Launch& launch, const uint64_t (&pads)[Ranks], uint32_t epoch,
+                          bool has, Pack mine) {
   constexpr uint32_t words = Unit<T>::kWords;
   const uint32_t parity = epoch & 1, thread = thread_id(), block = block_id();
   const uint64_t slot = uint64_t{block} * kLowLatencyPackets + thread * words;
 #pragma clang loop unroll(full)
   for (uint32_t r = 0; r < Ranks; ++r) {
     if (!has || r >= launch.world || r == launch.rank) continue;
-    SAR_GLOBAL uint64_t* to = &pad_of(launch, r)->packet[parity][launch.rank][slot];
+    SAR_GLOBAL uint64_t* to = &global<Pad>(pads[r])->packet[parity][launch.rank][slot];
     // Relaxed: the packet carries its own flag.
     store_system<__ATOMIC_RELAXED>(to, packet(mine[0], epoch));
     if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(to + 1, packet(mine[1], epoch));
@@ -122,13 +123,17 @@ SAR_DEVICE void low_latency(const Launch& launch) {
       has ? static_cast<uint32_t>(launch.count - first < Unit<T>::kElements ? launch.count - first
                                                                             : Unit<T>::kElements)
           : 0u;
+  // Read while the loads above and below are on their way.
+  uint64_t pads[Ranks];
+#pragma clang loop unroll(full)
+  for (uint32_t r = 0; r < Ranks; ++r) now(pads[r] = launch.pad[r]);
   const bool patched = launch.patched != 0;
   SAR_GLOBAL const Addresses* table = global<const Addresses>(launch.patched);
   const uint64_t input = patched ? table->input : launch.addresses.input;
   const uint64_t output = patched ? table->output : launch.addresses.output;
   const Pack mine = load_elements<T>(input + first * sizeof(Stored<T>), n);
   prepare_barriers(launch);
-  send_unit<T, Ranks>(launch, epoch, has, mine);
+  send_unit<T, Ranks>(launch, pads, epoch, has, mine);
   shared_barrier();  // the block-shared words are set
   Pack pack[1][Ranks] = {};
   if (!receive_unit<T, Ranks>(launch, epoch, has, pack[0])) stop_block();

@@ -109,6 +109,48 @@ TEST_F(Gpu, UnregisteredBuffersGoThroughStagingAndAreCountedUntilTheyAreRegister
   }));
 }
 
+// Staged write needs no registered buffer; load-reduce/store does, and falls back.
+TEST_F(Gpu, AutoTakesItsScheduleFromTheTableThatWasSet) {
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+    Rank other(rank.rank, rank.world, rank.shared + 1);
+    REQUIRE(other.open(1 << 20, 1 << 20, 0, 2) == SAR_OK);
+    REQUIRE(rank.open() == SAR_OK);
+    const auto falls_back = [&](uint64_t count) {
+      sar_statistics before{}, after{};
+      sar_comm_statistics(rank.comm, &before);
+      rank.write(other.arena, Bytes(count * 4, 0));
+      REQUIRE(sar_all_reduce(rank.comm, other.arena, other.arena, count, SAR_INT32, SAR_SUM,
+                             SAR_AUTO, Rank::kTimeout) == SAR_OK);
+      sar_comm_statistics(rank.comm, &after);
+      return after.unregistered != before.unregistered;
+    };
+    REQUIRE(falls_back(20000));
+    const sar_auto_row rows[] = {{1, SAR_LOAD_REDUCE_STORE, UINT64_MAX},
+                                 {2, SAR_LOW_LATENCY, UINT64_MAX},  // what does not fit goes on
+                                 {16, SAR_STAGED_WRITE, 80000}};
+    REQUIRE(sar_comm_set_auto_table(rank.comm, rows, 3) == SAR_OK);
+    REQUIRE(!falls_back(4) && !falls_back(20000) && falls_back(20001));
+    const sar_auto_row wrong[] = {{2, SAR_AUTO, 1}};
+    REQUIRE(sar_comm_set_auto_table(rank.comm, wrong, 1) == SAR_INVALID_ARGUMENT);
+    REQUIRE(!falls_back(20000));
+    REQUIRE(sar_comm_set_auto_table(rank.comm, nullptr, 0) == SAR_OK);
+    REQUIRE(falls_back(20000));
+    rank.meet();
+  }));
+}
+
+TEST_F(Gpu, TablesThatDifferBetweenRanksAreAMismatch) {
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    const sar_auto_row row = {
+        16, rank.rank == 0 ? uint32_t{SAR_ONE_SHOT} : uint32_t{SAR_TWO_SHOT_READ}, UINT64_MAX};
+    REQUIRE(sar_comm_set_auto_table(rank.comm, &row, 1) == SAR_OK);
+    REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena, 100, SAR_INT32, SAR_SUM, SAR_AUTO,
+                           Rank::kTimeout) == SAR_MISMATCH);
+    REQUIRE(std::strstr(sar_last_error(), "schedule chosen by auto") != nullptr);
+  }));
+}
+
 TEST_F(Gpu, BadArgumentsAreRefusedAndChangeNothing) {
   EXPECT_RANKS(run_ranks(Ranks::kThreads, 1, [](Rank& rank) {
     REQUIRE(rank.open() == SAR_OK);

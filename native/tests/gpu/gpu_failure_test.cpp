@@ -120,6 +120,44 @@ TEST_F(Gpu, AKilledProcessIsNamed) {
       2));
 }
 
+// Sets variables of the simulated driver for the processes that a test starts.
+class Simulation {
+ public:
+  explicit Simulation(const char* devices, const char* fail = nullptr) {
+    setenv("SIMULATED_DEVICES", devices, 1);
+    if (fail != nullptr) setenv("SIMULATED_FAIL", fail, 1);
+  }
+  ~Simulation() {
+    unsetenv("SIMULATED_DEVICES");
+    unsetenv("SIMULATED_FAIL");
+  }
+};
+
+TEST_F(Gpu, RanksOfOneProcessOwnADeviceEach) {
+  const Simulation two("2");
+  if (!has_devices(2)) GTEST_SKIP() << "needs two devices";
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+    REQUIRE(sar_gpu_select_device(rank.rank) == SAR_OK);
+    REQUIRE(rank.open() == SAR_OK);
+    check_all_reduce(rank, SAR_FLOAT32, SAR_SUM, SAR_AUTO, 5000, 1);
+  }));
+}
+
+TEST_F(Gpu, ADeviceThatCannotReachAnotherOfItsProcessIsAStatusThatNamesBoth) {
+  if (!simulated()) GTEST_SKIP() << "needs devices that cannot reach each other";
+  for (const char* call : {"cuCtxEnablePeerAccess:217:1", "hipDeviceEnablePeerAccess:217:1"}) {
+    const bool hip = std::strstr(std::getenv("SPARK_ALLREDUCE_GPU_DRIVER"), "hip") != nullptr;
+    if (hip != (call[0] == 'h')) continue;
+    const Simulation two("2", call);
+    EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+      REQUIRE(sar_gpu_select_device(rank.rank) == SAR_OK);
+      REQUIRE(rank.open() == SAR_SYSTEM_ERROR);
+      REQUIRE(std::strstr(sar_last_error(), "on device simulated:0") != nullptr);
+      REQUIRE(std::strstr(sar_last_error(), "on device simulated:1") != nullptr);
+    }));
+  }
+}
+
 class FailingCall : public testing::TestWithParam<const char*> {};
 
 // Every driver call that can fail, failing: a status and a message on the rank that it happens to,

@@ -59,5 +59,41 @@ TEST_F(Gpu, BuffersReusedAtOnceStayRightWhenARotatingRankIsLate) {
   }));
 }
 
+// Two communicators of the same ranks, whose kernels wait for each other in different order.
+TEST_F(Gpu, TwoCommunicatorsRunSideBySideInAnyOrder) {
+  const int rounds = stress_rounds();
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [rounds](Rank& rank) {
+    Rank other(rank.rank, rank.world, rank.shared + 1);
+    REQUIRE(rank.open() == SAR_OK);
+    REQUIRE(other.open(8 << 20, 1 << 20, 0, 2) == SAR_OK);
+    Rank* const both[] = {&rank, &other};
+    const uint64_t count = 500;
+    sar_graph* graphs[2] = {};
+    for (int c = 0; c < 2; ++c) {
+      REQUIRE(sar_gpu_capture_begin(both[c]->comm, Rank::kTimeout) == SAR_OK);
+      REQUIRE(sar_all_reduce(both[c]->comm, both[c]->arena, both[c]->arena + 65536, count,
+                             SAR_FLOAT32, SAR_SUM, c == 0 ? SAR_DIRECT_WRITE : SAR_AUTO,
+                             Rank::kTimeout) == SAR_OK);
+      REQUIRE(sar_gpu_capture_end(both[c]->comm, Rank::kTimeout, &graphs[c]) == SAR_OK);
+    }
+    for (int i = 0; i < rounds; ++i) {
+      std::vector<Bytes> values[2];
+      for (int c = 0; c < 2; ++c) {
+        values[c] = inputs(SAR_FLOAT32, count, 2, static_cast<uint64_t>(i * 2 + c));
+        both[c]->write(both[c]->arena, values[c][rank.rank]);
+      }
+      const int first = (i + static_cast<int>(rank.rank)) % 2;
+      REQUIRE(sar_gpu_replay(graphs[first]) == SAR_OK);
+      REQUIRE(sar_gpu_replay(graphs[1 - first]) == SAR_OK);
+      for (int c = 0; c < 2; ++c) {
+        REQUIRE(sar_gpu_wait(both[c]->comm, Rank::kTimeout) == SAR_OK);
+        REQUIRE(both[c]->read(both[c]->arena + 65536, count * 4) ==
+                reduced(SAR_FLOAT32, SAR_SUM, pointers(values[c]), count));
+      }
+    }
+    for (sar_graph* graph : graphs) sar_gpu_graph_destroy(graph);
+  }));
+}
+
 }  // namespace
 }  // namespace sar::gpu::test

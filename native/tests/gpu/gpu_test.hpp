@@ -39,12 +39,15 @@ inline int stress_rounds() {
 }
 inline bool simulated() { return std::getenv("SPARK_ALLREDUCE_GPU_DRIVER") != nullptr; }
 
-inline bool has_device() {
-  // Asked in a process of its own: the driver does not survive a fork.
-  static const bool found = run_ranks(Ranks::kProcesses, 1, [](Rank&) {
+// Asked in a process of its own: the driver does not survive a fork.
+inline bool has_devices(uint32_t wanted) {
+  return run_ranks(Ranks::kProcesses, 1, [wanted](Rank&) {
     uint32_t count = 0;
-    if (sar_gpu_device_count(&count) != SAR_OK || count == 0) _exit(1);
+    if (sar_gpu_device_count(&count) != SAR_OK || count < wanted) _exit(1);
   });
+}
+inline bool has_device() {
+  static const bool found = has_devices(1);
   return found;
 }
 
