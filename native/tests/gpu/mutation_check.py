@@ -18,7 +18,7 @@ import tempfile
 EXPECTED_UNNOTICED = {
     "kOutcomeState": "the host reads the outcome after it has synchronised with the stream, which orders it already",
 }
-TESTS = "Stress.BuffersReusedAtOnce*:Faults.*"
+TESTS = "KnownFault.TheLast*:KnownFault.AFast*:KnownFault.TheReady*:KnownFault.ASignal*:Faults.AMissing*"
 
 
 def sites(kernels):

@@ -112,6 +112,38 @@ TEST_F(Simulated, ALaunchThatCouldDeadlockIsRefusedWithTheNumbers) {
   }));
 }
 
+// The pad and the staging buffers must not be in memory that a device caches for itself.
+TEST_F(Simulated, SignalsInCachedMemoryAreNoFallbackOnAmd) {
+  if (!is_hip()) GTEST_SKIP() << "NVIDIA's device memory serves";
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 1, [](Rank& rank) {
+    let_fail("", "hipExtMallocWithFlags", 2);  // uncached, and fine-grained too
+    REQUIRE(rank.open() == SAR_OUT_OF_MEMORY);
+  }));
+}
+
+TEST_F(Simulated, RegistrationsThatDifferBetweenRanksAreFoundBeforeHandlesAreExchanged) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    if (rank.rank == 1) let_fail("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle", 201);
+    const sar_status status = rank.rank == 0
+                                  ? sar_gpu_register(rank.comm, rank.arena, Rank::kTimeout)
+                                  : all_reduce(rank);
+    REQUIRE(status == SAR_MISMATCH);
+  }));
+}
+
+TEST_F(Simulated, MemoryThatCannotBeExportedIsRefusedWithTheReason) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    Rank other(rank.rank, rank.world, rank.shared + 1);
+    if (rank.rank == 1) let_fail("cuIpcGetMemHandle", "hipIpcGetMemHandle", 1, 7);
+    REQUIRE(rank.open() == SAR_OK);
+    REQUIRE(other.open(1 << 20, 1 << 20, 0, 2) == SAR_OK);  // three exports each
+    REQUIRE(sar_gpu_register(rank.comm, other.arena, Rank::kTimeout) != SAR_OK);
+    REQUIRE(last_error_has("virtual-memory pool"));
+    other.close();
+  }));
+}
+
 // Two communicators, each with a stream and a thread of its own, at once in each process.
 TEST_F(Simulated, TwoCommunicatorsOfOneProcessRunAtOnce) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
