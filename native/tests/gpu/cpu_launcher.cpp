@@ -24,8 +24,27 @@ struct Entry {
   }
 #define SAR_ENTRIES(name) \
   SAR_ENTRY(name, 2), SAR_ENTRY(name, 4), SAR_ENTRY(name, 8), SAR_ENTRY(name, 16)
-constexpr Entry kEntries[] = {SAR_ENTRIES(float64),  SAR_ENTRIES(float32), SAR_ENTRIES(float16),
-                              SAR_ENTRIES(bfloat16), SAR_ENTRIES(int32),   SAR_ENTRIES(int64)};
+// SAR_KERNEL_TYPE selects one type, as it does in kernels.cpp.
+constexpr Entry kEntries[] = {
+#if !defined(SAR_KERNEL_TYPE) || SAR_KERNEL_TYPE == 0
+    SAR_ENTRIES(float64),
+#endif
+#if !defined(SAR_KERNEL_TYPE) || SAR_KERNEL_TYPE == 1
+    SAR_ENTRIES(float32),
+#endif
+#if !defined(SAR_KERNEL_TYPE) || SAR_KERNEL_TYPE == 2
+    SAR_ENTRIES(float16),
+#endif
+#if !defined(SAR_KERNEL_TYPE) || SAR_KERNEL_TYPE == 3
+    SAR_ENTRIES(bfloat16),
+#endif
+#if !defined(SAR_KERNEL_TYPE) || SAR_KERNEL_TYPE == 4
+    SAR_ENTRIES(int32),
+#endif
+#if !defined(SAR_KERNEL_TYPE) || SAR_KERNEL_TYPE == 5
+    SAR_ENTRIES(int64),
+#endif
+};
 
 }  // namespace
 
