@@ -75,7 +75,8 @@ class AutoTableInUseTest {
 
   private static Throwable failure(Future<Communicator> rank) throws InterruptedException {
     try {
-      throw new AssertionError("opened " + rank.get());
+      rank.get().close();
+      throw new AssertionError("it opened");
     } catch (ExecutionException e) {
       return e.getCause();
     }
