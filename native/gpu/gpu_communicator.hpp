@@ -146,7 +146,7 @@ class GpuCommunicator {
   void *registered_host_ = nullptr;
   uint64_t control_on_device_ = 0;
   Geometry geometry_;
-  AutoTable auto_table_{SAR_LOW_LATENCY};
+  AutoTable auto_table_;
   // Where this process sees rank r's allocation a; 0: not mapped.
   uint64_t mapped_[SAR_MAX_RANKS][kMostAllocations] = {};
   bool opened_[SAR_MAX_RANKS][kMostAllocations] = {};

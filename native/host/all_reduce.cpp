@@ -2,6 +2,7 @@
 //
 // The schedules of all-reduce. Barriers for a message that fits into staging, arrival included:
 //
+//   low latency         1  barrier, whose flags bring the inputs along; reduce all of it
 //   one-shot            1  copy the input into the own pull half; barrier; reduce all of it
 //   two-shot read       2  barrier; reduce the own slice into the own pull half; barrier; copy the
 //                          other slices from the peers' pull halves
@@ -17,6 +18,10 @@
 namespace sar {
 
 namespace {
+
+// From here on a buffer is written past the caches: all inputs and outputs together are more than
+// they hold, so the reader would not find it there. Measured, docs/decisions/0020.
+constexpr uint64_t kStreamedBytes = 4 << 20;
 
 // Which buffers peers must be able to reach.
 uint32_t needs(sar_schedule schedule) {
@@ -64,6 +69,8 @@ sar_status Collective::all_reduce() {
     return SAR_OK;
   }
   switch (schedule) {
+    case SAR_LOW_LATENCY:
+      return low_latency();
     case SAR_ONE_SHOT:
       return one_shot();
     case SAR_TWO_SHOT_READ:
@@ -75,6 +82,19 @@ sar_status Collective::all_reduce() {
     default:
       return staged_write();
   }
+}
+
+sar_status Collective::low_latency() {
+  uint64_t inputs[SAR_MAX_RANKS][kLowLatencyBytes / sizeof(uint64_t)];
+  ReduceJob job = new_job(call_.count);
+  for (uint32_t peer = 0; peer < ranks_; peer++) {
+    inputs[peer][0] = fields_[peer].input;
+    inputs[peer][1] = fields_[peer].output;
+    job.inputs[peer] = inputs[peer];
+  }
+  job.outputs[job.output_count++] = out(0);
+  reduce(job);
+  return SAR_OK;
 }
 
 sar_status Collective::one_shot() {
@@ -181,6 +201,7 @@ sar_status Collective::load_reduce_store() {
   for (uint32_t i = 0; i < ranks_; i++) {
     job.outputs[job.output_count++] = output_of((rank_ + i) % ranks_, mine.begin);
   }
+  job.streams = call_.count * element_bytes_ >= kStreamedBytes;
   reduce(job);
   return comm_.step();
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "failure.hpp"
+#include "layout.hpp"
 
 namespace sar {
 
@@ -11,17 +12,18 @@ namespace {
 
 // Measured on two cores of an AMD EPYC: docs/decisions/0020.
 constexpr sar_auto_row kBuiltIn[] = {
+    {SAR_MAX_RANKS, SAR_LOW_LATENCY, kLowLatencyBytes},
     {SAR_MAX_RANKS, SAR_ONE_SHOT, 4096},
     {SAR_MAX_RANKS, SAR_LOAD_REDUCE_STORE, UINT64_MAX},
 };
 
-sar_status check_row(const sar_auto_row &row, size_t number, sar_schedule last) {
-  if (row.schedule == SAR_AUTO || row.schedule > last) {
+sar_status check_row(const sar_auto_row &row, size_t number) {
+  if (row.schedule == SAR_AUTO || row.schedule > SAR_LOW_LATENCY) {
     return refuse(SAR_INVALID_ARGUMENT,
                   "row %zu of the table for auto has schedule %u: it must be one of %s (%d) to %s "
                   "(%d)",
                   number, row.schedule, schedule_name(SAR_ONE_SHOT), SAR_ONE_SHOT,
-                  schedule_name(last), last);
+                  schedule_name(SAR_LOW_LATENCY), SAR_LOW_LATENCY);
   }
   if (row.world_size == 0) {
     return refuse(SAR_INVALID_ARGUMENT,
@@ -39,7 +41,7 @@ sar_status AutoTable::set(const sar_auto_row *rows, size_t count) {
                   count, SAR_MAX_AUTO_ROWS);
   }
   for (size_t i = 0; i < count; i++) {
-    if (const sar_status status = check_row(rows[i], i, last_); status != SAR_OK) {
+    if (const sar_status status = check_row(rows[i], i); status != SAR_OK) {
       return status;
     }
   }
@@ -54,7 +56,8 @@ sar_schedule AutoTable::choose(uint32_t world_size, uint64_t bytes) const {
   const sar_auto_row *rows = count_ == 0 ? kBuiltIn : rows_;
   const size_t count = count_ == 0 ? sizeof kBuiltIn / sizeof kBuiltIn[0] : count_;
   for (size_t i = 0; i < count; i++) {
-    if (world_size <= rows[i].world_size && bytes <= rows[i].bytes) {
+    const bool carries = rows[i].schedule != SAR_LOW_LATENCY || bytes <= kLowLatencyBytes;
+    if (carries && world_size <= rows[i].world_size && bytes <= rows[i].bytes) {
       return static_cast<sar_schedule>(rows[i].schedule);
     }
   }

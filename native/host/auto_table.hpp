@@ -14,9 +14,6 @@ namespace sar {
 
 class AutoTable {
  public:
-  // `last`: the backend knows the schedules up to this one.
-  explicit AutoTable(sar_schedule last = SAR_LOAD_REDUCE_STORE) : last_(last) {}
-
   // What sar_comm_set_auto_table does. A refused table changes nothing.
   sar_status set(const sar_auto_row *rows, size_t count);
 
@@ -28,7 +25,6 @@ class AutoTable {
   uint32_t count() const { return count_; }
 
  private:
-  sar_schedule last_;
   sar_auto_row rows_[SAR_MAX_AUTO_ROWS];
   uint32_t count_ = 0;  // 0: the built-in table
 };

@@ -61,6 +61,7 @@ class Collective {
   sar_status first_failure(uint32_t Announcement::*status, sar_status own) const;
 
   sar_status all_reduce();
+  sar_status low_latency();
   sar_status one_shot();
   sar_status two_shot_read();
   sar_status staged_write();
@@ -73,6 +74,7 @@ class Collective {
   // Arrival, after which fields_ has every rank's call, all found equal. `filled`: this rank has
   // filled its part of the first round already.
   sar_status arrive(bool filled);
+  bool fields_agree() const;
   sar_status compare_fields();
   sar_status compare_field(const char *name, uint32_t CallFields::*field,
                            const char *(*value_name)(uint32_t));

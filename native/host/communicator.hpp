@@ -22,7 +22,8 @@ namespace sar {
 struct CallFields {
   uint64_t count;
   uint64_t total;
-  uint64_t input;  // packed Locations
+  // Packed Locations, or the input of a low-latency call.
+  uint64_t input;
   uint64_t output;
   uint32_t collective;
   uint32_t type;
@@ -139,7 +140,9 @@ class Communicator {
   uint32_t still_missing(const Target &target, uint32_t missing) const;
   sar_status wait(const Target &target);
   sar_status wait_for(const Target &target, uint32_t missing);
-  bool look_often(const Target &target, uint32_t &missing) const;
+  bool look_often(const Target &target, uint32_t looks, uint32_t &missing) const;
+  // True if a missing rank cannot go on while this thread holds its core.
+  bool holds_up(uint32_t missing);
   bool spin(const Target &target, uint32_t &missing);
   void sleep(const Target &target, uint32_t missing, uint64_t timeout_ns);
   // Looks for a reason why a wait for the missing ranks will never end.
@@ -201,6 +204,7 @@ class Communicator {
   uint64_t expected_total_ = kNoTotal;
   uint64_t wait_started_ = 0;
   uint32_t awaited_ = 0;  // the rank that the current wait is for; the last one to come ends it
+  uint32_t published_core_ = kNoCore;  // what the own header says
 };
 
 }  // namespace sar

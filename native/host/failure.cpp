@@ -84,7 +84,8 @@ const char *op_name(uint32_t op) {
 
 const char *schedule_name(uint32_t schedule) {
   static constexpr const char *names[] = {"auto",         "one-shot",     "two-shot read",
-                                          "staged write", "direct write", "load-reduce/store"};
+                                          "staged write", "direct write", "load-reduce/store",
+                                          "low latency"};
   return name_of(names, schedule);
 }
 

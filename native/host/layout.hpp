@@ -64,6 +64,9 @@ enum AbortState : uint32_t { kNoAbort = 0, kAbortBeingWritten = 1, kAborted = 2 
 // Header::waiting_for: the rank that has to ring, plus 1.
 inline constexpr uint32_t kNotWaiting = 0;
 
+// Header::core: the number of the core, plus 1.
+inline constexpr uint32_t kNoCore = 0;
+
 // Written once, by whoever wins the change of `state` from 0 to 1; read after `state` is 2.
 struct AbortRecord {
   std::atomic<uint32_t> state;
@@ -101,9 +104,11 @@ struct Header {
 
   alignas(kLineBytes) std::atomic<uint32_t> presence;
 
-  // The owner sleeps on `doorbell` and says in `waiting_for` whose arrival it waits for.
+  // The owner sleeps on `doorbell` and says in `waiting_for` whose arrival it waits for. `core` is
+  // where it ran when it last waited: a hint, for peers that hold up that core.
   alignas(kLineBytes) std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> waiting_for;
+  std::atomic<uint32_t> core;
 
   alignas(kLineBytes) AbortRecord abort;
 };
@@ -136,7 +141,8 @@ inline constexpr uint32_t kRegions = 1 + SAR_MAX_REGIONS;
 static_assert(kRegions <= 1u << (64 - Location::kRegionShift));
 
 // What the owner is about to do. The fields are written before `sequence`, which says that they are
-// there, and read after it.
+// there, and read after it. The low-latency schedule needs no places in memory: the line brings the
+// input itself there instead, so that data and flag come in one.
 struct alignas(kLineBytes) CallLine {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> count;
@@ -157,6 +163,9 @@ struct alignas(kLineBytes) CallLine {
 struct alignas(kLineBytes) StepLine {
   std::atomic<uint32_t> epoch;
 };
+
+// As much as the two places take.
+inline constexpr uint64_t kLowLatencyBytes = 16;
 
 inline constexpr uint32_t kPathBytes = 1024;
 
@@ -209,6 +218,7 @@ inline constexpr uint64_t kAttachedOffset = 128;
 inline constexpr uint64_t kPresenceOffset = 192;
 inline constexpr uint64_t kDoorbellOffset = 256;
 inline constexpr uint64_t kWaitingForOffset = 260;
+inline constexpr uint64_t kCoreOffset = 264;
 inline constexpr uint64_t kAbortOffset = 320;
 inline constexpr uint64_t kAbortMessageOffset = kAbortOffset + 48;
 inline constexpr uint64_t kSignalPadOffset = kHeaderOffset + kPageBytes;
@@ -237,6 +247,7 @@ static_assert(offsetof(Header, attached_ranks) == kAttachedOffset);
 static_assert(offsetof(Header, presence) == kPresenceOffset);
 static_assert(offsetof(Header, doorbell) == kDoorbellOffset);
 static_assert(offsetof(Header, waiting_for) == kWaitingForOffset);
+static_assert(offsetof(Header, core) == kCoreOffset);
 static_assert(offsetof(Header, abort) == kAbortOffset);
 static_assert(offsetof(AbortRecord, sequence) == 32);
 static_assert(offsetof(AbortRecord, message) == kAbortMessageOffset - kAbortOffset);
@@ -245,6 +256,8 @@ static_assert(offsetof(CallLine, count) == 8);
 static_assert(offsetof(CallLine, total) == 16);
 static_assert(offsetof(CallLine, input_offset) == 24);
 static_assert(offsetof(CallLine, output_offset) == 32);
+static_assert(offsetof(CallLine, input_offset) + kLowLatencyBytes ==
+              offsetof(CallLine, collective));
 static_assert(offsetof(CallLine, collective) == 40);
 static_assert(offsetof(CallLine, flags) == 44);
 static_assert(offsetof(CallLine, epoch) == 48);

@@ -18,6 +18,9 @@ struct ReduceJob {
   uint64_t elements;
   sar_data_type type;
   sar_reduce_op op;
+  // The outputs are too large for the caches: write past them, which saves reading them first. They
+  // are in memory, as any other store, when the job is done.
+  bool streams = false;
 };
 
 // Does the job with the widest vectors that this processor has. The same bits whichever they are,

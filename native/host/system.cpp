@@ -23,6 +23,11 @@ uint64_t now_ns() {
 
 void yield_core() { sched_yield(); }
 
+uint32_t current_core() {
+  const int core = sched_getcpu();
+  return core < 0 ? 0 : static_cast<uint32_t>(core);
+}
+
 uint32_t available_cores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) {

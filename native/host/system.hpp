@@ -27,6 +27,9 @@ inline void cpu_relax() {
 // Lets another thread that is ready run on this core.
 void yield_core();
 
+// The number of the core on which this thread runs right now.
+uint32_t current_core();
+
 // Cores that this process may use.
 uint32_t available_cores();
 

@@ -1,7 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 //
-// Waiting for peers: look for a microsecond, then spin with yields, then sleep on the doorbell in
-// the own segment.
+// Waiting for peers: look for some microseconds, then spin with yields, then sleep on the doorbell
+// in the own segment.
 //
 // A sleeper says for whom it waits, and only that rank rings when it arrives, so a barrier of N
 // ranks costs each at most N wake-ups and mostly one. Neither side can miss the other: the sleeper
@@ -16,8 +16,12 @@ namespace {
 // How often a wait looks whether its peers' processes still exist, in case nobody rings.
 constexpr uint64_t kLookAtProcessesNs = 10'000'000;
 
-// Looking at the clock costs as much as several looks at the peers, so it is done after this many.
-constexpr uint32_t kSpinsPerClock = 32;
+// How often a wait looks before it asks on which cores the others are: about a microsecond.
+constexpr uint32_t kFirstLooks = 32;
+
+// How often it looks before it yields the core: a few microseconds, which is what it costs to
+// change from one process to another and back.
+constexpr uint32_t kLooksPerYield = 128;
 
 bool has_passed(uint32_t epoch, uint32_t target) {
   return static_cast<int32_t>(epoch - target) >= 0;
@@ -127,9 +131,10 @@ uint32_t Communicator::still_missing(const Target &target, uint32_t missing) con
 sar_status Communicator::wait(const Target &target) {
   step_++;
   uint32_t missing = everybody() & ~(1u << rank_);
-  // Two looks at the clock would take a fifth of the time of a small collective, so that a wait of
-  // less than about a microsecond is not measured.
-  if (look_often(target, missing)) {
+  // Two looks at the clock would take a fifth of the time of a small collective, so that a wait
+  // that ends here is not measured.
+  // With more ranks than cores, whoever is awaited may need this one.
+  if (look_often(target, oversubscribed_ ? 1 : kFirstLooks, missing)) {
     return SAR_OK;
   }
   wait_started_ = now_ns();
@@ -143,9 +148,7 @@ sar_status Communicator::wait(const Target &target) {
 }
 
 // True if all have arrived.
-bool Communicator::look_often(const Target &target, uint32_t &missing) const {
-  // With more ranks than cores, whoever is awaited may need this core: one look, then yield.
-  const uint32_t looks = oversubscribed_ ? 1 : kSpinsPerClock;
+bool Communicator::look_often(const Target &target, uint32_t looks, uint32_t &missing) const {
   for (uint32_t i = 0; i < looks; i++) {
     missing = still_missing(target, missing);
     if (missing == 0) {
@@ -156,14 +159,30 @@ bool Communicator::look_often(const Target &target, uint32_t &missing) const {
   return false;
 }
 
+bool Communicator::holds_up(uint32_t missing) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const uint32_t core = current_core() + 1;
+  if (core != published_core_) {  // peers read that line at every arrival: leave it alone
+    published_core_ = core;
+    header(rank_).core.store(core, relaxed);
+  }
+  for (uint32_t left = missing; left != 0; left &= left - 1) {
+    if (header(static_cast<uint32_t>(__builtin_ctz(left))).core.load(relaxed) == core) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // True if all have arrived.
 bool Communicator::spin(const Target &target, uint32_t &missing) {
   while (true) {
     awaited_ = static_cast<uint32_t>(__builtin_ctz(missing));
-    // Also with cores enough: other work may have pushed the awaited rank on to this one. That
-    // costs half a microsecond if it is not so, and saves the whole time of spinning if it is.
+    if (!holds_up(missing) && look_often(target, kLooksPerYield, missing)) {
+      return true;
+    }
     yield_core();
-    if (look_often(target, missing)) {
+    if (look_often(target, 1, missing)) {
       return true;
     }
     const uint64_t now = now_ns();

@@ -95,7 +95,7 @@ typedef enum sar_schedule {
   SAR_STAGED_WRITE = 3,
   SAR_DIRECT_WRITE = 4,
   SAR_LOAD_REDUCE_STORE = 5,
-  SAR_LOW_LATENCY = 6 /* small messages, GPU backend only */
+  SAR_LOW_LATENCY = 6 /* small messages; how large they may be depends on the backend */
 } sar_schedule;
 
 typedef enum sar_collective {

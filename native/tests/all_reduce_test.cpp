@@ -113,6 +113,12 @@ std::vector<Case> cases_of(uint32_t world_size, sar_data_type type, sar_reduce_o
       std::for_each(kFewLengths.begin(), kFewLengths.end(), add);
     }
   }
+  for (uint64_t length = 0; length * size_of(type) <= kLowLatencyLimit; length++) {
+    for (uint32_t way = 0; way < 12; way++) {
+      cases.push_back({type, op, SAR_LOW_LATENCY, length, way % 2 == 0,
+                       static_cast<Placement>(way / 4), way / 2 % 2});
+    }
+  }
   return cases;
 }
 
@@ -167,6 +173,21 @@ TEST(AllReduceInChunks, IsTheSameForMessagesLargerThanStaging) {
       }
     });
   }
+}
+
+TEST(AllReduceLowLatency, RefusesMoreThanItCarriesAndTheCommunicatorLivesOn) {
+  const World world(2);
+  world.each_rank([&](uint32_t rank) {
+    std::vector<double> heap(3, 1.0);
+    EXPECT_EQ(sar_all_reduce(world.comm(rank), heap.data(), heap.data(), 3, SAR_FLOAT64, SAR_SUM,
+                             SAR_LOW_LATENCY, kPatience),
+              SAR_UNSUPPORTED);
+    EXPECT_TRUE(says(last_failure().message, {"16 bytes at most, not 24", "use auto"}));
+    EXPECT_EQ(sar_all_reduce(world.comm(rank), heap.data(), heap.data(), 3, SAR_FLOAT64, SAR_SUM,
+                             SAR_AUTO, kPatience),
+              SAR_OK);
+    EXPECT_EQ(heap, std::vector<double>(3, 2.0));
+  });
 }
 
 TEST(AllReduceStatistics, CountCollectivesBytesAndFallbacks) {

@@ -62,6 +62,13 @@ TEST_F(AutoTable, TakesLoadReduceStoreWhereNoRowServes) {
   EXPECT_TRUE(takes_one_that_needs_registration(72));
 }
 
+TEST_F(AutoTable, PassesOverTheLowLatencyScheduleForWhatItDoesNotCarry) {
+  set_on_all({{16, SAR_LOW_LATENCY, UINT64_MAX}, {16, SAR_ONE_SHOT, 64}});
+  EXPECT_FALSE(takes_one_that_needs_registration(16));
+  EXPECT_FALSE(takes_one_that_needs_registration(64));
+  EXPECT_TRUE(takes_one_that_needs_registration(72));
+}
+
 TEST_F(AutoTable, IsTheBuiltInOneBeforeAndAfterAnother) {
   EXPECT_TRUE(takes_one_that_needs_registration(1 << 20));
   set_on_all({{16, SAR_ONE_SHOT, UINT64_MAX}});

@@ -108,8 +108,8 @@ std::string name_of(sar_reduce_op op) {
 }
 
 std::string name_of(sar_schedule schedule) {
-  constexpr std::array names{"auto",         "one_shot",     "two_shot_read",
-                             "staged_write", "direct_write", "load_reduce_store"};
+  constexpr std::array names{"auto",         "one_shot",          "two_shot_read", "staged_write",
+                             "direct_write", "load_reduce_store", "low_latency"};
   return names[schedule];
 }
 

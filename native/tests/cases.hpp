@@ -18,6 +18,8 @@ inline constexpr std::array kTypes{SAR_FLOAT64,  SAR_FLOAT32, SAR_FLOAT16,
 inline constexpr std::array kOps{SAR_SUM, SAR_PRODUCT, SAR_MIN, SAR_MAX, SAR_AVERAGE};
 inline constexpr std::array kSchedules{SAR_AUTO,         SAR_ONE_SHOT,     SAR_TWO_SHOT_READ,
                                        SAR_STAGED_WRITE, SAR_DIRECT_WRITE, SAR_LOAD_REDUCE_STORE};
+// What the low-latency schedule of the host backend carries.
+inline constexpr uint64_t kLowLatencyLimit = 16;
 
 // Around vector widths, cache lines, reduce blocks and (with the smallest staging area, where a
 // chunk is 16 KiB) chunks; some divisible by no world size.

@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -139,49 +141,209 @@ std::vector<Variant> variants_of_this_machine() {
   return variants;
 }
 
-// Every type and operation of `ranks` ranks through `function`.
-void expect_the_references_bits(ReduceFunction function, uint32_t ranks) {
-  constexpr uint64_t elements = 1543;  // three blocks, the last with a tail
-  for (const sar_data_type type : kTypes) {
+// Half of them values() with their special numbers, half any bits: NaNs of all payloads,
+// infinities, subnormal numbers, zeros of both signs come up in every vector.
+Bytes random_values(sar_data_type type, uint64_t elements, uint32_t rank, uint64_t seed) {
+  Bytes bytes = values(type, elements, rank, seed);
+  const Bytes any = values(SAR_INT64, bytes.size() / sizeof(uint64_t), rank, seed + 1);
+  for (size_t i = 0; i < any.size() / 2; i++) {
+    bytes[bytes.size() - 1 - i] ^= any[i];
+  }
+  return bytes;
+}
+
+// What numerics.hpp says, one element after the other.
+template <sar_data_type type, sar_reduce_op op>
+void reduce_plainly(const ReduceJob &job) {
+  using Stored = typename Element<type>::Stored;
+  for (uint64_t i = 0; i < job.elements; i++) {
+    auto sum = Element<type>::load(static_cast<const Stored *>(job.inputs[0])[i]);
+    for (uint32_t rank = 1; rank < job.input_count; rank++) {
+      const Stored next = static_cast<const Stored *>(job.inputs[rank])[i];
+      sum = Operation<op>::combine(sum, Element<type>::load(next));
+    }
+    static_cast<Stored *>(job.outputs[0])[i] =
+        Element<type>::store(Operation<op>::finish(sum, job.input_count));
+  }
+}
+
+template <sar_data_type type>
+ReduceFunction plain_function(sar_reduce_op op) {
+  constexpr ReduceFunction functions[] = {
+      reduce_plainly<type, SAR_SUM>, reduce_plainly<type, SAR_PRODUCT>,
+      reduce_plainly<type, SAR_MIN>, reduce_plainly<type, SAR_MAX>,
+      reduce_plainly<type, SAR_AVERAGE>};
+  return functions[op];
+}
+
+ReduceFunction plain_function(sar_data_type type, sar_reduce_op op) {
+  switch (type) {
+    case SAR_FLOAT64:
+      return plain_function<SAR_FLOAT64>(op);
+    case SAR_FLOAT32:
+      return plain_function<SAR_FLOAT32>(op);
+    case SAR_FLOAT16:
+      return plain_function<SAR_FLOAT16>(op);
+    case SAR_BFLOAT16:
+      return plain_function<SAR_BFLOAT16>(op);
+    case SAR_INT32:
+      return plain_function<SAR_INT32>(op);
+    default:
+      return plain_function<SAR_INT64>(op);
+  }
+}
+
+// How the buffers of one reduction lie.
+struct Placement {
+  uint64_t elements;
+  uint32_t input_shift;       // elements from a cache line, one more for each rank
+  uint32_t output_shifts[2];  // of the two outputs
+  bool in_place;              // the first output is the last rank's input
+  bool streams;
+};
+
+// Short ones that are all tail, whole vectors, and tails behind them; outputs alike and not alike
+// in alignment, which streaming stores need.
+constexpr std::array kPlacements{
+    Placement{1, 0, {0, 0}, false, false},   Placement{7, 1, {3, 3}, true, true},
+    Placement{16, 0, {0, 0}, false, true},   Placement{63, 1, {1, 2}, false, false},
+    Placement{64, 3, {0, 0}, true, false},   Placement{97, 0, {5, 5}, false, true},
+    Placement{1543, 1, {0, 0}, true, true},  Placement{1543, 0, {7, 7}, false, true},
+    Placement{1543, 2, {1, 4}, false, true}, Placement{1543, 0, {0, 0}, false, false},
+};
+
+class ReduceVariants : public ::testing::TestWithParam<std::tuple<uint32_t, sar_data_type>> {
+ protected:
+  static constexpr size_t kLine = 64;
+
+  // Memory for `bytes` bytes from `shift` elements behind a cache line on.
+  unsigned char *place(Bytes &memory, size_t bytes, uint32_t shift) const {
+    memory.assign(bytes + 8 * kLine, 0xcd);
+    unsigned char *line = memory.data() + kLine;
+    line += kLine - reinterpret_cast<uintptr_t>(line) % kLine;
+    return line + (shift % 16) * size_of(type_);
+  }
+
+  void compare(const Variant &variant, sar_reduce_op op, const Placement &placement) const {
+    const size_t bytes = placement.elements * size_of(type_);
+    std::vector<Bytes> memories(ranks_);
+    ReduceJob job{};
+    job.input_count = ranks_;
+    job.elements = placement.elements;
+    job.type = type_;
+    job.op = op;
+    job.streams = placement.streams;
+    unsigned char *last = nullptr;
+    for (uint32_t rank = 0; rank < ranks_; rank++) {
+      last = place(memories[rank], bytes, placement.input_shift + rank);
+      const Bytes input = random_values(type_, placement.elements, rank, op + bytes);
+      std::copy(input.begin(), input.end(), last);
+      job.inputs[rank] = last;
+    }
+    Bytes expected(bytes);
+    job.outputs[0] = expected.data();
+    job.output_count = 1;
+    plain_function(type_, op)(job);
+    Bytes memory[2];
+    unsigned char *outputs[2] = {
+        placement.in_place ? last : place(memory[0], bytes, placement.output_shifts[0]),
+        place(memory[1], bytes, placement.output_shifts[1])};
+    job.outputs[0] = outputs[0];
+    job.outputs[1] = outputs[1];
+    job.output_count = 2;
+    variant.function(job);
+    for (const unsigned char *output : outputs) {
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), output));
+      EXPECT_EQ(output[-1], 0xcd);
+      EXPECT_EQ(output[bytes], 0xcd);
+    }
+  }
+
+  const uint32_t ranks_ = std::get<0>(GetParam());
+  const sar_data_type type_ = std::get<1>(GetParam());
+};
+
+TEST_P(ReduceVariants, GiveTheBitsOfThePlainCode) {
+  for (const Variant &variant : variants_of_this_machine()) {
     for (const sar_reduce_op op : kOps) {
-      SCOPED_TRACE(name_of(type) + " " + name_of(op));
-      std::vector<Bytes> inputs;
-      std::vector<const void *> pointers;
-      for (uint32_t rank = 0; rank < ranks; rank++) {
-        inputs.push_back(values(type, elements, rank, 77));
+      for (const Placement &placement : kPlacements) {
+        SCOPED_TRACE(std::string(variant.name) + " " + name_of(op) + " of " +
+                     std::to_string(placement.elements) + " elements" +
+                     (placement.streams ? ", streamed" : "") +
+                     (placement.in_place ? ", in place" : ""));
+        compare(variant, op, placement);
       }
-      ReduceJob job{};
-      for (uint32_t rank = 0; rank < ranks; rank++) {
-        pointers.push_back(job.inputs[rank] = inputs[rank].data());
-      }
-      Bytes outputs[2] = {Bytes(elements * size_of(type)), Bytes(elements * size_of(type))};
-      job.outputs[0] = outputs[0].data();
-      job.outputs[1] = outputs[1].data();
-      job.input_count = ranks;
-      job.output_count = 2;
-      job.elements = elements;
-      job.type = type;
-      job.op = op;
-      function(job);
-      const Bytes expected = reference_reduce(type, op, pointers, elements);
-      EXPECT_EQ(outputs[0], expected);
-      EXPECT_EQ(outputs[1], expected);
     }
   }
 }
 
-TEST(ReduceVariants, AllGiveTheReferencesBits) {
-  for (const Variant &variant : variants_of_this_machine()) {
-    SCOPED_TRACE(variant.name);
-    for (const uint32_t ranks : {1u, 2u, 5u, 16u}) {
-      expect_the_references_bits(variant.function, ranks);
+INSTANTIATE_TEST_SUITE_P(Ranks, ReduceVariants,
+                         ::testing::Combine(::testing::Values(1u, 2u, 3u, 8u, 16u),
+                                            ::testing::ValuesIn(kTypes)),
+                         [](const auto &suite) {
+                           return std::to_string(std::get<0>(suite.param)) + "_" +
+                                  name_of(std::get<1>(suite.param));
+                         });
+
+TEST(PlainCode, GivesTheReferencesBits) {
+  constexpr uint64_t elements = 1543;
+  for (const sar_data_type type : kTypes) {
+    for (const sar_reduce_op op : kOps) {
+      SCOPED_TRACE(name_of(type) + " " + name_of(op));
+      Bytes inputs[5];
+      std::vector<const void *> pointers;
+      ReduceJob job{};
+      for (Bytes &input : inputs) {
+        input = random_values(type, elements, static_cast<uint32_t>(pointers.size()), 77);
+        job.inputs[pointers.size()] = input.data();
+        pointers.push_back(input.data());
+      }
+      Bytes output(elements * size_of(type));
+      job.outputs[0] = output.data();
+      job.input_count = 5;
+      job.output_count = 1;
+      job.elements = elements;
+      plain_function(type, op)(job);
+      EXPECT_EQ(output, reference_reduce(type, op, pointers, elements));
+    }
+  }
+}
+
+// All float16 and bfloat16 there are, and all roundings of sums of two of them.
+TEST(SixteenBitFloats, AreWidenedAndRoundedLikeThePlainCodeInEveryVariant) {
+  constexpr uint64_t elements = 0x10000;
+  for (const sar_data_type type : {SAR_FLOAT16, SAR_BFLOAT16}) {
+    std::vector<uint16_t> patterns(elements);
+    std::vector<uint16_t> others(elements);
+    for (uint32_t i = 0; i < elements; i++) {
+      patterns[i] = static_cast<uint16_t>(i);
+      others[i] = static_cast<uint16_t>(i * 40503u >> 4);
+    }
+    for (const sar_reduce_op op : {SAR_SUM, SAR_PRODUCT, SAR_AVERAGE}) {
+      ReduceJob job{};
+      job.inputs[0] = patterns.data();
+      job.inputs[1] = others.data();
+      job.input_count = 2;
+      job.output_count = 1;
+      job.elements = elements;
+      job.type = type;
+      job.op = op;
+      std::vector<uint16_t> expected(elements);
+      job.outputs[0] = expected.data();
+      plain_function(type, op)(job);
+      for (const Variant &variant : variants_of_this_machine()) {
+        std::vector<uint16_t> output(elements);
+        job.outputs[0] = output.data();
+        variant.function(job);
+        EXPECT_EQ(output, expected) << variant.name << " " << name_of(type) << " " << name_of(op);
+      }
     }
   }
 }
 
 #if defined(__x86_64__)
 // A library built with -ffast-math leaves threads in this state.
-TEST(ReduceVariants, IgnoreTheCallersRoundingModeAndFlushToZero) {
+TEST(Reduce, IgnoresTheCallersRoundingModeAndFlushToZero) {
   constexpr unsigned flush = 0x8040;
   constexpr unsigned round_up = 0x4000;
   const Bytes inputs[2] = {values(SAR_FLOAT32, 999, 0, 5), values(SAR_FLOAT32, 999, 1, 5)};

@@ -59,8 +59,9 @@ class PerfIT {
     assertThat(ended.exitCode()).isZero();
 
     JsonNode document = new ObjectMapper().readTree(json.toFile());
-    // Sizes x types x (ops x (schedules + reduce-scatter) + all-gather and broadcast).
-    assertThat(document.get("results")).hasSize(4 * 3 * (2 * (SCHEDULES + 1) + 2));
+    // Types x (sizes x (ops x (schedules + reduce-scatter) + all-gather and broadcast)), but that
+    // low latency carries the smallest of the four sizes only.
+    assertThat(document.get("results")).hasSize(3 * (4 * (2 * (SCHEDULES + 1) + 2) - 2 * 3));
     assertThat(document.get("results"))
         .allSatisfy(result -> assertThat(result.get("inPlace").get("wrong").asInt()).isZero());
     assertThat(Files.readString(svg)).startsWith("<?xml").endsWith("</svg>\n");
@@ -70,7 +71,9 @@ class PerfIT {
   void heapArraysAreMeasuredToo() throws Exception {
     Submit.Ended ended =
         perf("--unregistered", "--ranks=3", "-b=100", "-e=300", "-i=100", "-n=5", "--json");
-    JsonNode document = new ObjectMapper().readTree(ended.output());
+    // Progress lines may stand before it.
+    String json = ended.output().substring(ended.output().indexOf('{'));
+    JsonNode document = new ObjectMapper().readTree(json);
     assertThat(document.get("registered").asBoolean()).isFalse();
     assertThat(document.get("results")).hasSize(3);
     assertThat(document.get("wrong").asInt()).isZero();
@@ -122,10 +125,10 @@ class PerfIT {
   void aTunedTableIsOneThatLoads() throws Exception {
     Path table = folder.resolve("table.txt");
     Submit.Ended tuned =
-        perf("--tune", table.toString(), "--ranks=2,3", "-b=64", "-e=64K", "-f=32", "-n=10");
-    assertThat(tuned.output()).contains("# 3 ranks, microseconds", "Wrote " + table);
+        perf("--tune", table.toString(), "--ranks=1,2", "-b=64", "-e=64K", "-f=32", "-n=10");
+    assertThat(tuned.output()).contains("# 2 ranks, microseconds", "Wrote " + table);
     assertThat(tuned.exitCode()).isZero();
-    assertThat(Files.readString(table)).contains("\nhost 2 * ", "\nhost 16 * ");
+    assertThat(Files.readString(table)).contains("\nhost 1 * ", "\nhost 16 * ");
 
     Submit.Ended used = perf("--conf=spark.allreduce.auto.table=" + table, "-e=64", "-n=5");
     assertThat(used.output()).contains("# Out of bounds values : 0 OK");

@@ -62,4 +62,14 @@ class ScriptsTest {
         .contains("apt-get install cmake g++");
     assertThat(ended.exitCode()).isEqualTo(1);
   }
+
+  @Test
+  void benchesExplainTheirArguments() throws Exception {
+    Ended mpi = run(Map.of(), "bench-mpi", "--rounds", "many");
+    assertThat(mpi.output()).startsWith("usage: bin/bench-mpi");
+    assertThat(mpi.exitCode()).isEqualTo(2);
+    Ended step = run(Map.of(), "bench-step", "--ranks", "17");
+    assertThat(step.output()).startsWith("usage: bin/bench-step");
+    assertThat(step.exitCode()).isEqualTo(2);
+  }
 }

@@ -134,7 +134,7 @@ public final class AllReducePerf implements Callable<Integer> {
       defaultValue = "auto",
       description =
           "of all-reduce: auto, one-shot, two-shot-read, staged-write, direct-write,"
-              + " load-reduce-store (default: ${DEFAULT-VALUE})")
+              + " load-reduce-store, low-latency (to 16 bytes) (default: ${DEFAULT-VALUE})")
   private String schedules = "";
 
   @Option(
@@ -375,11 +375,16 @@ public final class AllReducePerf implements Callable<Integer> {
           for (DataType type : Names.types(types)) {
             for (ReduceOp op : reduceOps) {
               for (long bytes : sizes()) {
-                cases.add(one(collective, schedule, type, op, bytes, size));
+                if (Case.carries(schedule, bytes)) {
+                  cases.add(one(collective, schedule, type, op, bytes, size));
+                }
               }
             }
           }
         }
+      }
+      if (cases.isEmpty()) {
+        throw new IllegalArgumentException("no schedule that was asked for carries these sizes");
       }
       return new Job(cases, placement(), !unregistered, checks, memcpy || svg != null);
     } catch (IllegalArgumentException e) {

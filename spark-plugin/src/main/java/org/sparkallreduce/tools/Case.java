@@ -24,10 +24,18 @@ record Case(
     int warmup,
     int iterations)
     implements Serializable {
+  /** What travels beside the flag. */
+  private static final long LOW_LATENCY_BYTES = 16;
+
   private static final long BYTES_PER_LINE = 64L << 20;
   private static final int FEWEST = 10;
   private static final int MOST = 10_000;
   private static final int MOST_OVERSUBSCRIBED = 500;
+
+  /** Whether {@code schedule} can move so many bytes at all. */
+  static boolean carries(Schedule schedule, long bytes) {
+    return schedule != Schedule.LOW_LATENCY || bytes <= LOW_LATENCY_BYTES;
+  }
 
   long bytes(int ranks) {
     return collective.bytes(count, type.bytes(), ranks);

@@ -6,6 +6,7 @@ import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.io.UncheckedIOException;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -36,11 +37,14 @@ final class ProcessRun implements Run {
 
   private final Map<String, String> settings;
   private final String autoTable;
+  private final Duration timeout;
 
   /** Starts ranks with {@code settings}, which are those of Spark's configuration. */
   ProcessRun(Map<String, String> settings) {
     this.settings = Map.copyOf(settings);
-    this.autoTable = Settings.from(settings).readAutoTable().autoTable().text();
+    Settings parsed = Settings.from(settings).readAutoTable();
+    this.autoTable = parsed.autoTable().text();
+    this.timeout = parsed.timeout();
   }
 
   @Override
@@ -88,6 +92,7 @@ final class ProcessRun implements Run {
     }
 
     void run() {
+      long begin = System.nanoTime();
       UUID session = UUID.randomUUID();
       for (int rank = 0; rank < ranks; rank++) {
         start(rank);
@@ -98,6 +103,7 @@ final class ProcessRun implements Run {
       while (!allDone()) {
         Event event = next(LOOK_MILLIS).orElse(null);
         if (event == null) {
+          requireStart(begin);
           listener.waiting();
         } else if (event.message() == null || event.message() instanceof Message.Failed) {
           if (!done[event.rank()]) {
@@ -105,6 +111,19 @@ final class ProcessRun implements Run {
           }
         } else {
           handle(event.rank(), event.message());
+        }
+      }
+    }
+
+    /** Once they are connected, the collectives' own deadline is enough. */
+    private void requireStart(long begin) {
+      if (System.nanoTime() - begin > timeout.toNanos()) {
+        for (int rank = 0; rank < ranks; rank++) {
+          if (infos[rank] == null) {
+            throw new ToolException(
+                "Rank %d (process %d) was not ready within %d s (spark.allreduce.timeout)."
+                    .formatted(rank, processes.get(rank).pid(), timeout.toSeconds()));
+          }
         }
       }
     }

@@ -92,7 +92,7 @@ final class Tuner {
     for (int round = 0; round < ROUNDS; round++) {
       for (long bytes : sizes) {
         for (Schedule schedule : Schedule.values()) {
-          if (schedule != Schedule.AUTO) {
+          if (schedule != Schedule.AUTO && Case.carries(schedule, bytes)) {
             int n = Math.ceilDiv(iterations.of(bytes, world), ROUNDS);
             cases.add(
                 new Case(

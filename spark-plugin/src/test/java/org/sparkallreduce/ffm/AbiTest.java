@@ -10,6 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
+import org.sparkallreduce.AutoTable;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
@@ -24,6 +25,7 @@ class AbiTest {
         .containsEntry("SAR_ABI_VERSION", (long) Abi.ABI_VERSION)
         .containsEntry("SAR_MAX_RANKS", (long) Abi.MAX_RANKS)
         .containsEntry("SAR_MAX_AUTO_ROWS", (long) Abi.MAX_AUTO_ROWS)
+        .containsEntry("SAR_MAX_AUTO_ROWS", (long) AutoTable.MAX_ROWS)
         .containsEntry("SAR_HANDLE_BYTES", (long) Abi.HANDLE_BYTES);
   }
 
