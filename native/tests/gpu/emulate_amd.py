@@ -23,7 +23,7 @@ os.environ.setdefault("CC", "clang-19")
 
 # kernels/layout.hpp
 MAX_RANKS, MAX_BLOCKS, THREADS, LOW_LATENCY_BLOCKS = 16, 128, 512, 16
-PAD_BYTES = (128 + 2 * 4 * MAX_BLOCKS + 32 * MAX_BLOCKS * MAX_RANKS + 2 * 4 * MAX_BLOCKS * MAX_RANKS
+PAD_BYTES = (128 + 2 * 4 * MAX_BLOCKS + 8 * MAX_BLOCKS * MAX_RANKS + 2 * 4 * MAX_BLOCKS * MAX_RANKS + 32 * MAX_RANKS
              + 2 * 8 * LOW_LATENCY_BLOCKS * MAX_RANKS
              + 2 * 8 * MAX_RANKS * LOW_LATENCY_BLOCKS * THREADS * 2)
 LAUNCH = struct.Struct("<16Q Q 66Q QQQQ 3Q Q 3Q 12I")
