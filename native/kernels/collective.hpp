@@ -38,11 +38,11 @@ SAR_DEVICE AddressList<N> addresses_of(const Launch& launch, uint32_t first) {
   if (launch.patched != 0) {
     SAR_GLOBAL const uint64_t* row = global<const uint64_t>(launch.patched) + first;
 #pragma clang loop unroll(full)
-    for (uint32_t i = 0; i < N; ++i) list.of[i] = row[i];
+    for (uint32_t i = 0; i < N; ++i) list.of[i] = in_vector_register(row[i]);
   } else {
     const auto* words = reinterpret_cast<const uint64_t*>(&launch.addresses) + first;
 #pragma clang loop unroll(full)
-    for (uint32_t i = 0; i < N; ++i) list.of[i] = words[i];
+    for (uint32_t i = 0; i < N; ++i) list.of[i] = in_vector_register(words[i]);
   }
   return list;
 }
@@ -55,8 +55,13 @@ SAR_DEVICE uint64_t part_of(uint64_t q, uint64_t stride, uint64_t each, uint64_t
   return begin >= total ? 0 : smaller(each, total - begin);
 }
 
-// Packs that a thread has in flight.
+// Packs that a thread has in flight, in a copy and in the reduction.
 inline constexpr uint32_t kInFlight = 8;
+#if defined(__AMDGPU__)
+inline constexpr uint32_t kReduceInFlight = 4;  // with more, divisions run out of scalar registers
+#else
+inline constexpr uint32_t kReduceInFlight = 8;
+#endif
 
 // Copies parts `begin` to `begin + N` of the input to where they are scattered to, or parts that
 // are gathered to the output. As long as all parts last, each thread has one pack of each in
@@ -89,7 +94,7 @@ SAR_DEVICE void copy_parts(const Launch& launch, uint32_t begin) {
   const AddressList<N> peer = addresses_of<N>(launch, peers + begin);
   uint64_t own[N];
 #pragma clang loop unroll(full)
-  for (uint32_t j = 0; j < N; ++j) own[j] = whole + part(j) * stride_bytes;
+  for (uint32_t j = 0; j < N; ++j) own[j] = in_vector_register(whole + part(j) * stride_bytes);
 #pragma clang loop unroll(disable)
   for (; i < full; i += step) {
     Pack pack[N];
@@ -200,7 +205,7 @@ SAR_DEVICE void reduce_full(const Launch& launch, const ReduceAddresses<Ranks>& 
 
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void reduce(const Launch& launch, const ReduceAddresses<Ranks>& addresses) {
-  constexpr uint32_t packs = Ranks < kInFlight ? kInFlight / Ranks : 1;
+  constexpr uint32_t packs = Ranks < kReduceInFlight ? kReduceInFlight / Ranks : 1;
   const uint64_t alignment = address_of(launch, kReduceAlignment);
   const uint64_t full = alignment % kPackBytes == 0 ? launch.reduce_count / kPerPack<T> : 0;
   const uint64_t step = uint64_t{launch.blocks} * kBlockThreads;

@@ -124,6 +124,14 @@ SAR_DEVICE void now([[maybe_unused]] uint64_t& value) {
 #endif
 }
 
+// On AMD: into a vector register, of which there are more than scalar ones.
+SAR_DEVICE uint64_t in_vector_register(uint64_t value) {
+#if defined(__AMDGPU__)
+  __asm__ volatile("" : "+v"(value));
+#endif
+  return value;
+}
+
 // --- memory ordering -----------------------------------------------------------------------------
 
 // Each place where ordering matters has a name, so that the mutation check can weaken one at a time
