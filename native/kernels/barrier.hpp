@@ -3,7 +3,7 @@
 // barrier.hpp: waiting for the same block of all peers, and giving up.
 //
 // Every wait ends: by arrival, because a peer's kernel or a host has aborted, or at the deadline.
-// Then the kernel ends too, without having touched its epoch: the communicator is dead.
+// Then the kernel ends too, and the communicator is dead.
 #ifndef SPARK_ALLREDUCE_KERNELS_BARRIER_HPP
 #define SPARK_ALLREDUCE_KERNELS_BARRIER_HPP
 
