@@ -22,9 +22,8 @@ sar_schedule wanted_schedule(const Geometry &geometry, const Call &call) {
     return call.schedule;
   }
   const uint64_t bytes = call.count * element_bytes(call.type);
-  const auto table = geometry.auto_count == 0
-                         ? std::span<const sar_auto_row>(kBuiltIn)
-                         : std::span(geometry.auto_rows, geometry.auto_count);
+  const auto table = geometry.auto_count == 0 ? std::span<const sar_auto_row>(kBuiltIn)
+                                              : std::span(geometry.auto_rows, geometry.auto_count);
   for (const sar_auto_row &row : table) {
     if (geometry.world > row.world_size || bytes > row.bytes) continue;
     if (row.schedule == SAR_LOW_LATENCY && !fits_low_latency(geometry, call)) continue;

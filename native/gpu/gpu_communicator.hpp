@@ -45,7 +45,7 @@ struct Control {
   uint64_t arena_bytes, staging_bytes;
   uint32_t multiprocessors, block_threads;
   uint32_t ordinal;  // of the device, in the owner's process
-  char device[64];  // PCI bus id
+  char device[64];   // PCI bus id
   uint32_t allocations;
   uint32_t captured;
   Allocation allocation[kMostAllocations];

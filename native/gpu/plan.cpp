@@ -114,8 +114,8 @@ class Builder {
       const uint64_t input = r == geometry_.rank ? addresses().input
                              : peer.input        ? at(peer.input)
                                                  : 0;
-      addresses().source[r] = input != 0 ? input + geometry_.rank * call_.count * size_
-                                         : slot(r, geometry_.rank);
+      addresses().source[r] =
+          input != 0 ? input + geometry_.rank * call_.count * size_ : slot(r, geometry_.rank);
     }
     reduce_to_own(addresses().output, n);
     return end(n);
@@ -211,8 +211,8 @@ class Builder {
   void scatter_slices(uint64_t n) {
     scatter_to_others([&](uint32_t q) { return slot(q, geometry_.rank); });
     for (uint32_t q = 0; q < geometry_.world; ++q) {
-      addresses().source[q] = q == geometry_.rank ? addresses().input + q * slice(n) * size_
-                                                  : slot(geometry_.rank, q);
+      addresses().source[q] =
+          q == geometry_.rank ? addresses().input + q * slice(n) * size_ : slot(geometry_.rank, q);
     }
     scatter(slice(n), slice(n), n + done_);
   }

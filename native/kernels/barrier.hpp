@@ -63,7 +63,8 @@ SAR_DEVICE bool is_missing(const Wait& wait, uint32_t rank) {
   return !reached(seen, wait.epoch);
 }
 
-// Tells `rank` what this rank has called: only a rank that gives up does, so an arrival is one store.
+// Tells `rank` what this rank has called: only a rank that gives up does, so an arrival is one
+// store.
 SAR_DEVICE void describe_call(const Wait& wait, uint32_t rank) {
   SAR_GLOBAL CallDescription* theirs = &global<Pad>(block_pads()[rank])->description[wait.rank];
   // Relaxed: each word carries its own mark, as the packets of the low-latency schedule do.
@@ -74,8 +75,8 @@ SAR_DEVICE void describe_call(const Wait& wait, uint32_t rank) {
                                  described(static_cast<uint32_t>(wait.count >> 32)));
 }
 
-// A word that `rank` has described: it gives up as well, since the calls differ or because this rank
-// has told it to. 0 if it does not within the patience: it may have died.
+// A word that `rank` has described: it gives up as well, since the calls differ or because this
+// rank has told it to. 0 if it does not within the patience: it may have died.
 SAR_DEVICE uint32_t description_of(const SAR_GLOBAL uint64_t* word) {
   const uint64_t start = ticks();
   for (;;) {
@@ -172,8 +173,8 @@ SAR_DEVICE bool wait_until(const Launch& launch, const Wait& wait, Arrived arriv
 SAR_DEVICE bool arrive_and_compare(const Launch& launch, uint32_t epoch) {
   const uint32_t peer = thread_id(), block = block_id();
   // Release: publishes what this block copied to staging buffers (the block barrier before this
-  // carries the other threads' stores here), and whatever ran on this stream before the kernel, above
-  // all the caller's writes to its input.
+  // carries the other threads' stores here), and whatever ran on this stream before the kernel,
+  // above all the caller's writes to its input.
   store_system<order(kArrivalSignal, __ATOMIC_RELEASE)>(
       &pad_of(launch, peer)->arrival[block][launch.rank], arrival_flag(epoch, launch.digest));
   SAR_GLOBAL uint64_t* line = &own_pad(launch)->arrival[block][peer];

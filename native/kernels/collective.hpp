@@ -27,7 +27,7 @@ SAR_DEVICE uint64_t address_of(const Launch& launch, uint32_t word) {
                              : reinterpret_cast<const uint64_t*>(&launch.addresses)[word];
 }
 
-// Several of them, from the argument or the row. Those beyond the ranks that take part are not used.
+// Several of them, in registers. Those beyond the ranks that take part are not used.
 template <uint32_t N>
 struct AddressList {
   uint64_t of[N];
@@ -35,33 +35,14 @@ struct AddressList {
 template <uint32_t N>
 SAR_DEVICE AddressList<N> addresses_of(const Launch& launch, uint32_t first) {
   AddressList<N> list;
+  if (launch.patched != 0) {
+    SAR_GLOBAL const uint64_t* row = global<const uint64_t>(launch.patched) + first;
 #pragma clang loop unroll(full)
-  for (uint32_t i = 0; i < N; ++i) list.of[i] = address_of(launch, first + i);
-  return list;
-}
-
-// The addresses of the reduction go through block-shared memory: the warps read a few each, since
-// reading arguments is slow, and the registers are needed for packs. Visible behind the next block
-// barrier.
-inline constexpr uint32_t kReduceWords = 2 * kMaxRanks;
-static_assert(kSource == 0 && kTarget == kMaxRanks, "one after the other");
-SAR_DEVICE void share_addresses(const Launch& launch) {
-  constexpr uint32_t apart = kBlockThreads < kReduceWords ? 1 : kBlockThreads / kReduceWords;
-  if (thread_id() % apart != 0) return;
-  for (uint32_t word = thread_id() / apart; word < kReduceWords; word += kBlockThreads / apart) {
-    block_addresses()[word] = address_of(launch, word);
-  }
-}
-
-template <uint32_t Ranks>
-SAR_DEVICE AddressList<Ranks> shared_addresses_of(uint32_t first) {
-  AddressList<Ranks> list;
-  const SAR_SHARED Pair* pairs = reinterpret_cast<const SAR_SHARED Pair*>(block_addresses() + first);
+    for (uint32_t i = 0; i < N; ++i) list.of[i] = row[i];
+  } else {
+    const auto* words = reinterpret_cast<const uint64_t*>(&launch.addresses) + first;
 #pragma clang loop unroll(full)
-  for (uint32_t r = 0; r < Ranks; r += 2) {
-    const Pair pair = pairs[r / 2];
-    list.of[r] = pair[0];
-    list.of[r + 1] = pair[1];
+    for (uint32_t i = 0; i < N; ++i) list.of[i] = words[i];
   }
   return list;
 }
@@ -77,8 +58,9 @@ SAR_DEVICE uint64_t part_of(uint64_t q, uint64_t stride, uint64_t each, uint64_t
 // Packs that a thread has in flight.
 inline constexpr uint32_t kInFlight = 8;
 
-// Copies parts `begin` to `begin + N` of the input to where they are scattered to, or parts that are
-// gathered to the output. As long as all parts last, each thread has one pack of each in flight.
+// Copies parts `begin` to `begin + N` of the input to where they are scattered to, or parts that
+// are gathered to the output. As long as all parts last, each thread has one pack of each in
+// flight.
 template <sar_data_type T, uint32_t N, bool Scatter>
 SAR_DEVICE void copy_parts(const Launch& launch, uint32_t begin) {
   const uint32_t ranks = Scatter ? launch.scatter_ranks : launch.gather_ranks;
@@ -174,12 +156,17 @@ SAR_DEVICE void reduce_elements(const Launch& launch, uint64_t i, uint32_t n) {
   }
 }
 
+template <uint32_t Ranks>
+struct ReduceAddresses {
+  AddressList<Ranks> source, target;
+};
+
 // Loads `Packs` packs of every rank, all in flight before the first is combined, and stores the
 // results.
 template <sar_data_type T, uint32_t Ranks, uint32_t Packs>
-SAR_DEVICE void reduce_full(const Launch& launch, uint64_t i, uint64_t step) {
+SAR_DEVICE void reduce_full(const Launch& launch, const ReduceAddresses<Ranks>& addresses,
+                            uint64_t i, uint64_t step) {
   Pack pack[Packs][Ranks];
-  const AddressList<Ranks> source = shared_addresses_of<Ranks>(kSource);
   const auto load = [&](auto hint) {
     const uint32_t loads = opaque(launch.world);
 #pragma clang loop unroll(full)
@@ -188,7 +175,7 @@ SAR_DEVICE void reduce_full(const Launch& launch, uint64_t i, uint64_t step) {
       for (uint32_t r = 0; r < Ranks; ++r) {
         if (r >= loads) continue;
         pack[p][r] =
-            load_pack<decltype(hint)::kHint>(source.of[r] + (i + p * step) * kPackBytes);
+            load_pack<decltype(hint)::kHint>(addresses.source.of[r] + (i + p * step) * kPackBytes);
       }
     }
   };
@@ -201,19 +188,18 @@ SAR_DEVICE void reduce_full(const Launch& launch, uint64_t i, uint64_t step) {
   Pack result[Packs];
   reduce_packs<T, Ranks, Packs>(pack, launch.op, launch.world, result);
   const uint32_t stores = opaque(launch.targets);
-  const AddressList<Ranks> target = shared_addresses_of<Ranks>(kTarget);
 #pragma clang loop unroll(full)
   for (uint32_t p = 0; p < Packs; ++p) {
 #pragma clang loop unroll(full)
     for (uint32_t t = 0; t < Ranks; ++t) {
       if (t >= stores) continue;
-      store_pack<kStream>(target.of[t] + (i + p * step) * kPackBytes, result[p]);
+      store_pack<kStream>(addresses.target.of[t] + (i + p * step) * kPackBytes, result[p]);
     }
   }
 }
 
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void reduce(const Launch& launch) {
+SAR_DEVICE void reduce(const Launch& launch, const ReduceAddresses<Ranks>& addresses) {
   constexpr uint32_t packs = Ranks < kInFlight ? kInFlight / Ranks : 1;
   const uint64_t alignment = address_of(launch, kReduceAlignment);
   const uint64_t full = alignment % kPackBytes == 0 ? launch.reduce_count / kPerPack<T> : 0;
@@ -222,11 +208,11 @@ SAR_DEVICE void reduce(const Launch& launch) {
   if constexpr (packs > 1) {
 #pragma clang loop unroll(disable)
     for (; i + (packs - 1) * step < full; i += packs * step) {
-      reduce_full<T, Ranks, packs>(launch, i, step);
+      reduce_full<T, Ranks, packs>(launch, addresses, i, step);
     }
   }
 #pragma clang loop unroll(disable)
-  for (; i < full; i += step) reduce_full<T, Ranks, 1>(launch, i, step);
+  for (; i < full; i += step) reduce_full<T, Ranks, 1>(launch, addresses, i, step);
 #pragma clang loop unroll(disable)
   for (; i * kPerPack<T> < launch.reduce_count; i += step) {
     const uint64_t rest = launch.reduce_count - i * kPerPack<T>;
@@ -241,10 +227,17 @@ SAR_DEVICE void collective(const Launch& launch) {
   // Only this block writes it, in the launch before.
   const uint32_t epoch = pad->epoch[block] + 1;
   prepare_barriers(launch);
-  share_addresses(launch);
+  // Read before the arrival: nobody has to wait for them behind it.
+  ReduceAddresses<Ranks> addresses = {addresses_of<Ranks>(launch, kSource),
+                                      addresses_of<Ranks>(launch, kTarget)};
+#pragma clang loop unroll(full)
+  for (uint32_t r = 0; r < Ranks; ++r) {
+    now(addresses.source.of[r]);
+    now(addresses.target.of[r]);
+  }
   if (__builtin_expect(launch.scatter_ranks != 0, 0)) copy_slices<T, Ranks, true>(launch);
   if (!rank_barrier(launch, [&] { return arrive_and_compare(launch, epoch); })) return;
-  if (launch.targets != 0) reduce<T, Ranks>(launch);
+  if (launch.targets != 0) reduce<T, Ranks>(launch, addresses);
   // What gather needs of the peers: two-shot read waits in the middle for it, staged write at the
   // exit, since peers store no more afterwards.
   const bool last = launch.gather_last != 0;

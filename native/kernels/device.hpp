@@ -42,17 +42,13 @@ SAR_DEVICE uint32_t thread_id() { return __gpu_thread_id_x(); }
 SAR_DEVICE uint32_t block_id() { return __gpu_block_id_x(); }
 
 // Shared by the threads of one block. Not initialised: thread 0 does, before the first barrier.
-[[clang::loader_uninitialized]] alignas(16) static SAR_SHARED
-    uint64_t shared_addresses[2 * kMaxRanks];
 [[clang::loader_uninitialized]] static SAR_SHARED uint32_t shared_stop;
 [[clang::loader_uninitialized]] static SAR_SHARED uint64_t shared_pads[kMaxRanks];
 SAR_DEVICE SAR_SHARED uint64_t* block_pads() { return shared_pads; }
-SAR_DEVICE SAR_SHARED uint64_t* block_addresses() { return shared_addresses; }
 SAR_DEVICE SAR_SHARED uint32_t* block_stop() { return &shared_stop; }
 #else
 SAR_DEVICE uint32_t thread_id() { return cpu::thread.id; }
 SAR_DEVICE uint32_t block_id() { return cpu::thread.block->id; }
-SAR_DEVICE uint64_t* block_addresses() { return cpu::thread.block->addresses; }
 SAR_DEVICE uint64_t* block_pads() { return cpu::thread.block->pads; }
 SAR_DEVICE uint32_t* block_stop() { return &cpu::thread.block->stop; }
 #endif
@@ -74,7 +70,8 @@ SAR_DEVICE void block_barrier() {
 #endif
 }
 
-// Orders block-shared memory only: on AMD it does not wait for stores that are on their way to peers.
+// Orders block-shared memory only: on AMD it does not wait for stores that are on their way to
+// peers.
 SAR_DEVICE void shared_barrier() {
 #if defined(__AMDGPU__)
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");

@@ -12,7 +12,6 @@
 namespace sar::gpu {
 
 typedef uint32_t Pack __attribute__((ext_vector_type(4)));
-typedef uint64_t Pair __attribute__((ext_vector_type(2)));
 
 template <sar_data_type T>
 using Stored = typename Element<T>::Stored;

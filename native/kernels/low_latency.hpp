@@ -27,15 +27,14 @@ struct Unit {
 
 // Sends this thread's words to all peers, and this block's header.
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void send_unit(const Launch& launch, const uint64_t (&pads)[Ranks], uint32_t epoch,
-                          bool has, Pack mine) {
+SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, bool has, Pack mine) {
   constexpr uint32_t words = Unit<T>::kWords;
   const uint32_t parity = epoch & 1, thread = thread_id(), block = block_id();
   const uint64_t slot = uint64_t{block} * kLowLatencyPackets + thread * words;
 #pragma clang loop unroll(full)
   for (uint32_t r = 0; r < Ranks; ++r) {
     if (!has || r >= launch.world || r == launch.rank) continue;
-    SAR_GLOBAL uint64_t* to = &global<Pad>(pads[r])->packet[parity][launch.rank][slot];
+    SAR_GLOBAL uint64_t* to = &pad_of(launch, r)->packet[parity][launch.rank][slot];
     // Relaxed: the packet carries its own flag.
     store_system<__ATOMIC_RELAXED>(to, packet(mine[0], epoch));
     if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(to + 1, packet(mine[1], epoch));
@@ -45,9 +44,10 @@ SAR_DEVICE void send_unit(const Launch& launch, const uint64_t (&pads)[Ranks], u
                                  packet(launch.digest, epoch));
 }
 
-// An empty packet into a slot that this message does not fill, another one in each call: so no slot
-// ever holds an epoch that is 2^32 calls old. Only slots of this block: another block's epochs are
-// not this one's.
+// An empty packet into each peer's slots that this message does not fill, another one in each call:
+// so no slot ever holds an epoch that is 2^32 calls old. A rank does it in its own pad: a peer may
+// have ended, and freed its pad, as soon as it has this rank's packets. Only slots of this block:
+// another block's epochs are not this one's.
 template <sar_data_type T>
 SAR_DEVICE void freshen_slot(const Launch& launch, uint32_t epoch) {
   if (thread_id() >= launch.world || thread_id() == launch.rank) return;
@@ -57,14 +57,15 @@ SAR_DEVICE void freshen_slot(const Launch& launch, uint32_t epoch) {
   const uint64_t sent = (left < kBlockThreads ? left : kBlockThreads) * Unit<T>::kWords;
   const uint64_t slot = (epoch >> 1) % kLowLatencyPackets;
   if (slot < sent) return;
+  // Relaxed: whoever stores here next has seen this rank's packets of the next call.
   store_system<__ATOMIC_RELAXED>(
-      &pad_of(launch, thread_id())
-           ->packet[epoch & 1][launch.rank][uint64_t{block_id()} * kLowLatencyPackets + slot],
+      &own_pad(launch)
+           ->packet[epoch & 1][thread_id()][uint64_t{block_id()} * kLowLatencyPackets + slot],
       packet(0, epoch));
 }
 
-// Waits for the same words of all peers, and thread r for rank r's header too; all of them are asked
-// for before the first is looked at. False: a rank is missing, or calls something else.
+// Waits for the same words of all peers, and thread r for rank r's header too; all of them are
+// asked for before the first is looked at. False: a rank is missing, or calls something else.
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pack (&pack)[Ranks]) {
   constexpr uint32_t words = Unit<T>::kWords;
@@ -72,8 +73,8 @@ SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pac
   const bool compares = peer < launch.world && peer != launch.rank;
   if (!has && !compares) return true;
   SAR_GLOBAL Pad* mine = own_pad(launch);
-  SAR_GLOBAL uint64_t* slots = mine->packet[epoch & 1][0] +
-                               uint64_t{block_id()} * kLowLatencyPackets + thread_id() * words;
+  SAR_GLOBAL uint64_t* slots =
+      mine->packet[epoch & 1][0] + uint64_t{block_id()} * kLowLatencyPackets + thread_id() * words;
   constexpr uint64_t next_rank = kLowLatencyBlocks * kLowLatencyPackets;
   const Wait wait = wait_of(launch, 1, epoch, compares ? peer : launch.rank, true);
   uint64_t header = packet(launch.digest, epoch);
@@ -123,17 +124,13 @@ SAR_DEVICE void low_latency(const Launch& launch) {
       has ? static_cast<uint32_t>(launch.count - first < Unit<T>::kElements ? launch.count - first
                                                                             : Unit<T>::kElements)
           : 0u;
-  // Read while the loads above and below are on their way.
-  uint64_t pads[Ranks];
-#pragma clang loop unroll(full)
-  for (uint32_t r = 0; r < Ranks; ++r) now(pads[r] = launch.pad[r]);
   const bool patched = launch.patched != 0;
   SAR_GLOBAL const Addresses* table = global<const Addresses>(launch.patched);
   const uint64_t input = patched ? table->input : launch.addresses.input;
   const uint64_t output = patched ? table->output : launch.addresses.output;
   const Pack mine = load_elements<T>(input + first * sizeof(Stored<T>), n);
   prepare_barriers(launch);
-  send_unit<T, Ranks>(launch, pads, epoch, has, mine);
+  send_unit<T, Ranks>(launch, epoch, has, mine);
   shared_barrier();  // the block-shared words are set
   Pack pack[1][Ranks] = {};
   if (!receive_unit<T, Ranks>(launch, epoch, has, pack[0])) stop_block();

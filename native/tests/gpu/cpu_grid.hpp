@@ -19,7 +19,6 @@ struct Block {
   explicit Block(uint32_t block) : id(block), barrier(kBlockThreads) {}
   uint32_t id;
   std::barrier<> barrier;
-  alignas(16) uint64_t addresses[2 * kMaxRanks] = {};
   uint64_t pads[kMaxRanks];
   uint32_t stop = 0;
 };

@@ -1,8 +1,8 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 //
-// gpu_test.hpp: what the tests of the GPU library through the C header share. They run on a GPU, and
-// in CI on the simulated driver (SPARK_ALLREDUCE_GPU_DRIVER names it), which says nothing about a
-// GPU. SAR_TEST_RANKS and SAR_TEST_ROUNDS ask for more than the defaults.
+// gpu_test.hpp: what the tests of the GPU library through the C header share. They run on a GPU,
+// and in CI on the simulated driver (SPARK_ALLREDUCE_GPU_DRIVER names it), which says nothing about
+// a GPU. SAR_TEST_RANKS and SAR_TEST_ROUNDS ask for more than the defaults.
 #ifndef SPARK_ALLREDUCE_TESTS_GPU_GPU_TEST_HPP
 #define SPARK_ALLREDUCE_TESTS_GPU_GPU_TEST_HPP
 
@@ -16,10 +16,10 @@
 namespace sar::gpu::test {
 
 inline constexpr sar_data_type kTypes[] = {SAR_FLOAT64,  SAR_FLOAT32, SAR_FLOAT16,
-                                    SAR_BFLOAT16, SAR_INT32,   SAR_INT64};
-inline constexpr sar_schedule kSchedules[] = {SAR_AUTO,         SAR_ONE_SHOT,     SAR_TWO_SHOT_READ,
-                                       SAR_STAGED_WRITE, SAR_DIRECT_WRITE, SAR_LOAD_REDUCE_STORE,
-                                       SAR_LOW_LATENCY};
+                                           SAR_BFLOAT16, SAR_INT32,   SAR_INT64};
+inline constexpr sar_schedule kSchedules[] = {
+    SAR_AUTO,         SAR_ONE_SHOT,          SAR_TWO_SHOT_READ, SAR_STAGED_WRITE,
+    SAR_DIRECT_WRITE, SAR_LOAD_REDUCE_STORE, SAR_LOW_LATENCY};
 inline constexpr sar_reduce_op kOps[] = {SAR_SUM, SAR_PRODUCT, SAR_MIN, SAR_MAX, SAR_AVERAGE};
 
 // Fits the low-latency schedule even with the simulated driver's 16 threads.
@@ -66,7 +66,8 @@ inline std::vector<const uint8_t*> pointers(const std::vector<Bytes>& values, ui
   return result;
 }
 
-inline std::vector<Bytes> inputs(sar_data_type type, uint64_t count, uint32_t ranks, uint64_t seed) {
+inline std::vector<Bytes> inputs(sar_data_type type, uint64_t count, uint32_t ranks,
+                                 uint64_t seed) {
   std::vector<Bytes> result;
   for (uint32_t r = 0; r < ranks; ++r)
     result.push_back(random_elements(type, count, seed * 100 + r));
@@ -74,8 +75,9 @@ inline std::vector<Bytes> inputs(sar_data_type type, uint64_t count, uint32_t ra
 }
 
 // One all-reduce on arena buffers, with a poisoned output and canaries around it.
-inline void check_all_reduce(Rank& rank, sar_data_type type, sar_reduce_op op, sar_schedule schedule,
-                      uint64_t count, uint64_t seed, bool in_place = false, uint64_t offset = 0) {
+inline void check_all_reduce(Rank& rank, sar_data_type type, sar_reduce_op op,
+                             sar_schedule schedule, uint64_t count, uint64_t seed,
+                             bool in_place = false, uint64_t offset = 0) {
   const uint64_t size = element_bytes(type), bytes = count * size, canary = 64;
   const std::vector<Bytes> values = inputs(type, count, rank.world, seed);
   uint8_t* in = rank.arena + canary + offset;

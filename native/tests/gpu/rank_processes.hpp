@@ -140,7 +140,11 @@ inline bool run_ranks(Ranks how, uint32_t world, const Body& body, uint32_t may_
     int status = 0;
     waitpid(children[p], &status, 0);
     const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (!well && (may_die >> p & 1) == 0) ok = false;
+    if (well || (may_die >> p & 1) != 0) continue;
+    if (WIFSIGNALED(status)) {
+      std::fprintf(stderr, "process %u ended by signal %d\n", p, WTERMSIG(status));
+    }
+    ok = false;
   }
   munmap(memory, bytes);
   return ok;
