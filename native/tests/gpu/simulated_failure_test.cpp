@@ -7,9 +7,7 @@
 namespace sar::gpu::test {
 namespace {
 
-bool is_hip() {
-  return std::strstr(std::getenv("SPARK_ALLREDUCE_GPU_DRIVER"), "hip") != nullptr;
-}
+bool is_hip() { return std::strstr(std::getenv("SPARK_ALLREDUCE_GPU_DRIVER"), "hip") != nullptr; }
 
 bool last_error_has(const char* text) { return std::strstr(sar_last_error(), text) != nullptr; }
 
@@ -112,9 +110,8 @@ TEST_F(Simulated, RegistrationsThatDifferBetweenRanksAreFoundBeforeHandlesAreExc
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
     REQUIRE(rank.open() == SAR_OK);
     if (rank.rank == 1) let_fail("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle", 201);
-    const sar_status status = rank.rank == 0
-                                  ? sar_gpu_register(rank.comm, rank.arena, Rank::kTimeout)
-                                  : all_reduce(rank);
+    const sar_status status =
+        rank.rank == 0 ? sar_gpu_register(rank.comm, rank.arena, Rank::kTimeout) : all_reduce(rank);
     REQUIRE(status == SAR_MISMATCH);
   }));
 }
@@ -162,8 +159,7 @@ TEST_F(Simulated, TwoCommunicatorsOfOneProcessRunAtOnce) {
         other.write(other.arena, values[rank.rank]);
         REQUIRE(sar_all_reduce(other.comm, other.arena, other.arena, 50, SAR_INT32, SAR_SUM,
                                SAR_DIRECT_WRITE, Rank::kTimeout) == SAR_OK);
-        REQUIRE(other.read(other.arena, 200) ==
-                reduced(SAR_INT32, SAR_SUM, pointers(values), 50));
+        REQUIRE(other.read(other.arena, 200) == reduced(SAR_INT32, SAR_SUM, pointers(values), 50));
       }
     });
     for (uint64_t i = 0; i < 20; ++i) {
