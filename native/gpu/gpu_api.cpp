@@ -25,9 +25,24 @@ sar_status null_argument(const char *function, const char *name) {
   return refuse(SAR_INVALID_ARGUMENT, "%s: %s is NULL", function, name);
 }
 
+// Two threads on one communicator would mix up their launches, and with them the ranks' order.
+template <class Body>
+sar_status alone(sar_comm *comm, const char *what, Body body) {
+  if (!cast(comm)->enter()) {
+    return refuse(SAR_INVALID_ARGUMENT,
+                  "%s: another thread is inside of a call on this communicator; use it from one "
+                  "thread at a time, or open one communicator for each thread",
+                  what);
+  }
+  const sar_status status = body();
+  cast(comm)->leave();
+  return status;
+}
+
 sar_status run(sar_comm *comm, const Request &request, int64_t timeout_ns) {
-  if (comm == nullptr) return null_argument(sar::collective_name(request.collective), "comm");
-  return cast(comm)->run(request, timeout_ns);
+  const char *what = sar::collective_name(request.collective);
+  if (comm == nullptr) return null_argument(what, "comm");
+  return alone(comm, what, [&] { return cast(comm)->run(request, timeout_ns); });
 }
 
 sar_status open_driver(const sar::gpu::Driver **driver) {
@@ -279,12 +294,15 @@ sar_status sar_gpu_copy_to_host(sar_comm *comm, void *host, const void *device, 
 sar_status sar_gpu_register(sar_comm *comm, const void *device, int64_t timeout_ns) {
   if (comm == nullptr) return null_argument("sar_gpu_register", "comm");
   if (timeout_ns <= 0) return refuse(SAR_INVALID_ARGUMENT, "the time-out must be above zero");
-  return cast(comm)->register_memory(reinterpret_cast<uint64_t>(device), timeout_ns);
+  return alone(comm, "sar_gpu_register", [&] {
+    return cast(comm)->register_memory(reinterpret_cast<uint64_t>(device), timeout_ns);
+  });
 }
 
 sar_status sar_gpu_capture_begin(sar_comm *comm, int64_t replay_timeout_ns) {
-  return comm == nullptr ? null_argument("sar_gpu_capture_begin", "comm")
-                         : cast(comm)->capture_begin(replay_timeout_ns);
+  if (comm == nullptr) return null_argument("sar_gpu_capture_begin", "comm");
+  return alone(comm, "sar_gpu_capture_begin",
+               [&] { return cast(comm)->capture_begin(replay_timeout_ns); });
 }
 
 sar_status sar_gpu_capture_end(sar_comm *comm, int64_t timeout_ns, sar_graph **graph) {
@@ -292,11 +310,12 @@ sar_status sar_gpu_capture_end(sar_comm *comm, int64_t timeout_ns, sar_graph **g
     return null_argument("sar_gpu_capture_end", comm == nullptr ? "comm" : "graph");
   }
   *graph = nullptr;
-  return cast(comm)->capture_end(timeout_ns, graph);
+  return alone(comm, "sar_gpu_capture_end",
+               [&] { return cast(comm)->capture_end(timeout_ns, graph); });
 }
 
 sar_status sar_gpu_wait(sar_comm *comm, int64_t timeout_ns) {
   if (comm == nullptr) return null_argument("sar_gpu_wait", "comm");
   if (timeout_ns <= 0) return refuse(SAR_INVALID_ARGUMENT, "the time-out must be above zero");
-  return cast(comm)->wait(timeout_ns);
+  return alone(comm, "sar_gpu_wait", [&] { return cast(comm)->wait(timeout_ns); });
 }

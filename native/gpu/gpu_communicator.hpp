@@ -90,6 +90,9 @@ class GpuCommunicator {
   uint64_t arena() const { return mine_[kArena]; }
   uint64_t arena_bytes() const { return arena_bytes_; }
   int use_device() const { return driver_.use_device(device_, context_); }
+  // One thread at a time: false if another is inside of a call.
+  bool enter() { return !__atomic_test_and_set(&inside_, __ATOMIC_ACQUIRE); }
+  void leave() { __atomic_clear(&inside_, __ATOMIC_RELEASE); }
   // Remembers a failed driver call of this rank only.
   sar_status driver_failure(int error, const char *what) const;
 
@@ -137,6 +140,7 @@ class GpuCommunicator {
   int device_;
   void *context_ = nullptr;
   bool retained_ = false;
+  bool inside_ = false;
   sar::Communicator control_;
   Kernels kernels_;
   void *stream_ = nullptr;

@@ -1,6 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 //
-// cpu_cases.hpp: one collective of the CPU-built kernels: its buffers, the expected bits, many rounds.
+// cpu_cases.hpp: one collective of the CPU-built kernels: its buffers, the expected bits, many
+// rounds.
 #ifndef SPARK_ALLREDUCE_TESTS_GPU_CPU_CASES_HPP
 #define SPARK_ALLREDUCE_TESTS_GPU_CPU_CASES_HPP
 
@@ -14,10 +15,11 @@ namespace sar::gpu::test {
 inline constexpr uint64_t kSmall = 2 * kBlockThreads;
 inline constexpr uint64_t kTimeout = 120'000'000'000;
 inline constexpr sar_data_type kTypes[] = {SAR_FLOAT64,  SAR_FLOAT32, SAR_FLOAT16,
-                                    SAR_BFLOAT16, SAR_INT32,   SAR_INT64};
+                                           SAR_BFLOAT16, SAR_INT32,   SAR_INT64};
 inline constexpr sar_reduce_op kOps[] = {SAR_SUM, SAR_PRODUCT, SAR_MIN, SAR_MAX, SAR_AVERAGE};
-inline constexpr sar_schedule kSchedules[] = {SAR_ONE_SHOT,     SAR_TWO_SHOT_READ,     SAR_STAGED_WRITE,
-                                       SAR_DIRECT_WRITE, SAR_LOAD_REDUCE_STORE, SAR_LOW_LATENCY};
+inline constexpr sar_schedule kSchedules[] = {SAR_ONE_SHOT,          SAR_TWO_SHOT_READ,
+                                              SAR_STAGED_WRITE,      SAR_DIRECT_WRITE,
+                                              SAR_LOAD_REDUCE_STORE, SAR_LOW_LATENCY};
 
 // The buffers of all ranks for one collective, and what must be in the outputs.
 struct Case {
@@ -112,8 +114,8 @@ inline std::vector<Bytes> expected(const Case& c, const std::vector<Bytes>& valu
 }
 
 // Runs `rounds` collectives on the same buffers, with new inputs each time: nothing is at rest
-// between them, so what one call leaves behind is what the next one steps on. `one_is_late`: in each
-// round another rank comes late.
+// between them, so what one call leaves behind is what the next one steps on. `one_is_late`: in
+// each round another rank comes late.
 inline void check(CpuWorld& world, uint32_t ranks, const Case& c, uint64_t seed, int rounds = 1,
                   bool one_is_late = false) {
   Fixture fixture(world, ranks, c);
@@ -141,7 +143,8 @@ inline void check(CpuWorld& world, uint32_t ranks, const Case& c, uint64_t seed,
   EXPECT_TRUE(world.staging_guards_hold());
 }
 
-inline Case all_reduce(sar_data_type type, sar_reduce_op op, sar_schedule schedule, uint64_t count) {
+inline Case all_reduce(sar_data_type type, sar_reduce_op op, sar_schedule schedule,
+                       uint64_t count) {
   Case c;
   c.call.collective = SAR_COLLECTIVE_ALL_REDUCE;
   c.call.type = type;

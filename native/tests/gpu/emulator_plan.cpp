@@ -53,8 +53,8 @@ EXPORTED uint64_t emulator_plan(const Asked *asked, uint64_t done, void *launch,
     buffers.rank[r] = {asked->registered != 0 ? asked->input[r] : 0,
                        asked->registered != 0 ? asked->output[r] : 0, asked->in_place != 0};
   }
-  const Planned planned = plan(geometry, call, buffers, choose(geometry, call, buffers).schedule,
-                               false, done);
+  const Planned planned =
+      plan(geometry, call, buffers, choose(geometry, call, buffers).schedule, false, done);
   std::memcpy(launch, &planned.launch, sizeof planned.launch);
   *blocks = planned.launch.blocks;
   *low_latency = planned.low_latency ? 1 : 0;

@@ -36,9 +36,7 @@ class NoDriver : public testing::Test {
     status_ = gpu_.find<decltype(sar_gpu_device_count)>("sar_gpu_device_count")(&count);
     if (status_ == SAR_OK) GTEST_SKIP() << "this machine has a GPU driver";
   }
-  std::string message() const {
-    return gpu_.find<decltype(sar_last_error)>("sar_last_error")();
-  }
+  std::string message() const { return gpu_.find<decltype(sar_last_error)>("sar_last_error")(); }
 
   Library gpu_{SAR_GPU_LIBRARY};
   sar_status status_ = SAR_OK;
@@ -77,8 +75,8 @@ TEST_F(NoDriver, ACommunicatorIsRefusedAndTheHostBackendOfTheSameProcessWorks) {
             SAR_OK);
   const float in = 2.5f;
   float out = 0;
-  EXPECT_EQ(host.find<decltype(sar_all_reduce)>("sar_all_reduce")(
-                comm, &in, &out, 1, SAR_FLOAT32, SAR_SUM, SAR_AUTO, patience),
+  EXPECT_EQ(host.find<decltype(sar_all_reduce)>("sar_all_reduce")(comm, &in, &out, 1, SAR_FLOAT32,
+                                                                  SAR_SUM, SAR_AUTO, patience),
             SAR_OK);
   EXPECT_EQ(out, 2.5f);
   host.find<decltype(sar_comm_destroy)>("sar_comm_destroy")(comm);

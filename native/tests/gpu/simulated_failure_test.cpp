@@ -7,9 +7,7 @@
 namespace sar::gpu::test {
 namespace {
 
-bool is_hip() {
-  return std::strstr(std::getenv("SPARK_ALLREDUCE_GPU_DRIVER"), "hip") != nullptr;
-}
+bool is_hip() { return std::strstr(std::getenv("SPARK_ALLREDUCE_GPU_DRIVER"), "hip") != nullptr; }
 
 bool last_error_has(const char* text) { return std::strstr(sar_last_error(), text) != nullptr; }
 
@@ -47,19 +45,6 @@ TEST_F(Simulated, AnIpcHandleThatDoesNotOpenNamesBothRanksAndTheConditions) {
     REQUIRE(last_error_has("rank 1 on device simulated:0 cannot open the memory of rank 0"));
     REQUIRE(last_error_has("PID and IPC namespaces"));
   }));
-}
-
-TEST_F(Simulated, DevicesThatDoNotReachEachOtherAreNamed) {
-  setenv("SIMULATED_DEVICES", "2", 1);
-  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
-    if (rank.rank == 0) let_fail("cuCtxEnablePeerAccess", "hipDeviceEnablePeerAccess", 217);
-    rank.meet();
-    REQUIRE(sar_gpu_select_device(rank.rank) == SAR_OK);
-    REQUIRE(rank.open() == SAR_SYSTEM_ERROR);
-    REQUIRE(last_error_has("on devices that reach each other"));
-    REQUIRE(last_error_has("simulated:0") && last_error_has("simulated:1"));
-  }));
-  unsetenv("SIMULATED_DEVICES");
 }
 
 TEST_F(Simulated, ALostDeviceIsNamedOnAllRanks) {
@@ -125,9 +110,8 @@ TEST_F(Simulated, RegistrationsThatDifferBetweenRanksAreFoundBeforeHandlesAreExc
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
     REQUIRE(rank.open() == SAR_OK);
     if (rank.rank == 1) let_fail("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle", 201);
-    const sar_status status = rank.rank == 0
-                                  ? sar_gpu_register(rank.comm, rank.arena, Rank::kTimeout)
-                                  : all_reduce(rank);
+    const sar_status status =
+        rank.rank == 0 ? sar_gpu_register(rank.comm, rank.arena, Rank::kTimeout) : all_reduce(rank);
     REQUIRE(status == SAR_MISMATCH);
   }));
 }
@@ -144,6 +128,25 @@ TEST_F(Simulated, MemoryThatCannotBeExportedIsRefusedWithTheReason) {
   }));
 }
 
+// A known fault of others: two streams that use one communicator at once mix up their signals.
+TEST_F(Simulated, ASecondThreadOnACommunicatorIsRefusedWhileTheFirstIsInside) {
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    if (rank.rank == 0) {
+      std::thread first([&] { REQUIRE(all_reduce(rank) == SAR_OK); });
+      while (sar_comm_sequence(rank.comm) == 0) sched_yield();
+      REQUIRE(all_reduce(rank) == SAR_INVALID_ARGUMENT);
+      REQUIRE(last_error_has("another thread is inside of a call"));
+      rank.shared->word = 1;
+      first.join();
+    } else {
+      while (rank.shared->word == 0) sched_yield();
+      REQUIRE(all_reduce(rank) == SAR_OK);
+    }
+    check_all_reduce(rank, SAR_FLOAT32, SAR_SUM, SAR_DIRECT_WRITE, 100, 1);
+  }));
+}
+
 // Two communicators, each with a stream and a thread of its own, at once in each process.
 TEST_F(Simulated, TwoCommunicatorsOfOneProcessRunAtOnce) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
@@ -156,8 +159,7 @@ TEST_F(Simulated, TwoCommunicatorsOfOneProcessRunAtOnce) {
         other.write(other.arena, values[rank.rank]);
         REQUIRE(sar_all_reduce(other.comm, other.arena, other.arena, 50, SAR_INT32, SAR_SUM,
                                SAR_DIRECT_WRITE, Rank::kTimeout) == SAR_OK);
-        REQUIRE(other.read(other.arena, 200) ==
-                reduced(SAR_INT32, SAR_SUM, pointers(values), 50));
+        REQUIRE(other.read(other.arena, 200) == reduced(SAR_INT32, SAR_SUM, pointers(values), 50));
       }
     });
     for (uint64_t i = 0; i < 20; ++i) {

@@ -33,8 +33,7 @@ class GpuLibraryTest {
   void saysWhatDriverItLookedForWhereThereIsNone() throws Throwable {
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment count = arena.allocate(JAVA_INT);
-      int status =
-          (int) function("sar_gpu_device_count", JAVA_INT, ADDRESS).invokeExact(count);
+      int status = (int) function("sar_gpu_device_count", JAVA_INT, ADDRESS).invokeExact(count);
       assumeFalse(Status.of(status) == Status.OK, "this machine has a GPU driver");
       assertThat(Status.of(status)).isEqualTo(Status.UNSUPPORTED);
       var message = (MemorySegment) function("sar_last_error", ADDRESS).invokeExact();
@@ -45,7 +44,6 @@ class GpuLibraryTest {
 
   private MethodHandle function(String name, MemoryLayout result, MemoryLayout... arguments) {
     return Linker.nativeLinker()
-        .downcallHandle(
-            library.find(name).orElseThrow(), FunctionDescriptor.of(result, arguments));
+        .downcallHandle(library.find(name).orElseThrow(), FunctionDescriptor.of(result, arguments));
   }
 }
