@@ -288,7 +288,7 @@ TEST_F(BadArguments, AreRefusedByNameAndTheNextCallWorks) {
   expect_refused(reduce(bytes, bytes + 4, 10), "overlap");
   expect_refused(reduce(buffer, buffer, 1, 6), "6 is no data type");
   expect_refused(reduce(buffer, buffer, 1, SAR_INT32, 5), "5 is no reduce operation");
-  expect_refused(reduce(buffer, buffer, 1, SAR_INT32, SAR_SUM, 6), "6 is no schedule");
+  expect_refused(reduce(buffer, buffer, 1, SAR_INT32, SAR_SUM, 7), "7 is no schedule");
   expect_refused(reduce(buffer, buffer, UINT64_MAX), "more than memory can hold");
   expect_refused(reduce(buffer, buffer, UINT64_MAX / 4 + 2), "more than memory can hold");
   expect_refused(reduce(buffer, buffer, 1, SAR_INT32, SAR_SUM, SAR_AUTO, 0), "above zero");
@@ -334,6 +334,7 @@ class HostileCallLine : public ::testing::Test {
     line.type = SAR_FLOAT32;
     line.op = SAR_SUM;
     line.schedule = SAR_LOAD_REDUCE_STORE;
+    line.chosen = SAR_LOAD_REDUCE_STORE;
     line.root = 0;
     line.flags = flags;
     line.epoch = 1;  // connecting took one step

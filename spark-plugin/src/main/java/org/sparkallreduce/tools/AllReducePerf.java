@@ -268,7 +268,6 @@ public final class AllReducePerf implements Callable<Integer> {
     var all = new LinkedHashMap<String, String>();
     long arena = 2 * job.largestBuffer(size) + RankMeasurement.ARENA_SLACK;
     all.put("spark.allreduce.arena.size", Math.max(arena, 1 << 20) + "b");
-    all.put("spark.allreduce.timeout", "60s");
     all.putAll(settings);
     return spark ? new SparkRun(all) : new ProcessRun(all);
   }
