@@ -17,7 +17,9 @@ public enum Schedule {
   /** As staged write, but the reduced slices are stored straight into the peers' outputs. */
   DIRECT_WRITE(4),
   /** Each rank loads its slice from every peer's input and stores it into every peer's output. */
-  LOAD_REDUCE_STORE(5);
+  LOAD_REDUCE_STORE(5),
+  /** Small messages: the flag that says that a rank has come brings its data along. */
+  LOW_LATENCY(6);
 
   private final int code;
 
