@@ -20,7 +20,7 @@ namespace sar {
 namespace {
 
 // From here on a buffer is written past the caches: all inputs and outputs together are more than
-// they hold, so the reader would not find it there. Measured, docs/decisions/0020.
+// they hold, so the reader would not find it there. See docs/decisions/0020.
 constexpr uint64_t kStreamedBytes = 4 << 20;
 
 // Which buffers peers must be able to reach.

@@ -10,7 +10,7 @@ namespace sar {
 
 namespace {
 
-// Measured on two cores of an AMD EPYC: docs/decisions/0020.
+// Where they come from: docs/decisions/0020.
 constexpr sar_auto_row kBuiltIn[] = {
     {SAR_MAX_RANKS, SAR_LOW_LATENCY, kLowLatencyBytes},
     {SAR_MAX_RANKS, SAR_ONE_SHOT, 4096},

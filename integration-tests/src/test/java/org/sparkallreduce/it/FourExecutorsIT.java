@@ -8,7 +8,9 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -24,6 +26,11 @@ import org.sparkallreduce.dataset.RankContext;
 /** Four executor processes of one slot each. */
 class FourExecutorsIT {
   private static final int RANKS = 4;
+
+  /** All that carry more than a few bytes. */
+  private static final Set<Schedule> SCHEDULES =
+      EnumSet.complementOf(EnumSet.of(Schedule.LOW_LATENCY));
+
   private static SparkSession spark;
 
   @BeforeAll
@@ -46,7 +53,7 @@ class FourExecutorsIT {
       in.segment().setAtIndex(ValueLayout.JAVA_DOUBLE, i, Math.cos(i * (context.rank() + 1)));
     }
     var sums = new ArrayList<double[]>();
-    for (Schedule schedule : Schedule.values()) {
+    for (Schedule schedule : SCHEDULES) {
       communicator.allReduce(in, out, ReduceOp.SUM, schedule);
       sums.add(out.segment().toArray(ValueLayout.JAVA_DOUBLE));
     }
@@ -69,7 +76,7 @@ class FourExecutorsIT {
         .allSatisfy(
             rank ->
                 assertThat(rank.sums())
-                    .hasSize(Schedule.values().length)
+                    .hasSize(SCHEDULES.size())
                     .allSatisfy(sum -> assertThat(sum).containsExactly(expected)));
   }
 

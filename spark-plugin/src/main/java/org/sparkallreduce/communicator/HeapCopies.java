@@ -18,6 +18,12 @@ final class HeapCopies {
     void call(MemorySegment in, MemorySegment out, long count);
   }
 
+  /**
+   * Larger pieces would fall out of a core's own cache between the copy in, the collective and the
+   * copy out; smaller ones would pay for more barriers..
+   */
+  private static final long LONGEST_PIECE = 512L << 10;
+
   private final MemorySegment registered;
 
   /** Uses {@code registered}, registered memory that nobody else uses, for the copies. */
@@ -64,6 +70,6 @@ final class HeapCopies {
 
   /** How many elements per slice fit at once. */
   private long largestPiece(int slices, DataType type) {
-    return registered.byteSize() / slices / type.bytes();
+    return Math.min(registered.byteSize(), LONGEST_PIECE) / slices / type.bytes();
   }
 }

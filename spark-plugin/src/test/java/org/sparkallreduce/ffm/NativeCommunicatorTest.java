@@ -33,6 +33,6 @@ class NativeCommunicatorTest {
   }
 
   private static Options options() {
-    return new Options(0, 1, UUID.randomUUID(), 1 << 16, 1 << 16, 0);
+    return new Options(0, 1, UUID.randomUUID(), 1L << 16, 1L << 16, 0);
   }
 }
