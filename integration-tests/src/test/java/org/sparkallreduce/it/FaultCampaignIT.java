@@ -14,31 +14,18 @@ import org.junit.jupiter.api.io.TempDir;
 class FaultCampaignIT {
   @TempDir private Path folder;
 
-  private void campaign(String layer, int faults) throws Exception {
-    Submit.Ended ended =
-        Submit.run(
-            folder, "fault-campaign", "--layer", layer, "--faults", Integer.toString(faults));
+  @Test
+  void faultsEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
+    Submit.Ended ended = Submit.run(folder, "fault-campaign", "--faults", "200");
     System.out.println(ended.output());
     assertThat(ended.output()).contains("all went as they must").doesNotContain("FAILED");
     assertThat(ended.exitCode()).isZero();
   }
 
   @Test
-  void faultsOfProcessesEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
-    campaign("processes", 172);
-  }
-
-  @Test
-  void faultsOfJobsEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
-    campaign("spark", 28);
-  }
-
-  @Test
-  void theCommandsExplainTheirArguments() throws Exception {
-    for (String script : new String[] {"fault-campaign", "soak"}) {
-      Submit.Ended ended = Submit.run(folder, script, "--help");
-      assertThat(ended.output()).startsWith("usage: bin/" + script);
-      assertThat(ended.exitCode()).isEqualTo(2);
-    }
+  void theCommandExplainsItsArguments() throws Exception {
+    Submit.Ended ended = Submit.run(folder, "fault-campaign", "--help");
+    assertThat(ended.output()).startsWith("usage: bin/fault-campaign");
+    assertThat(ended.exitCode()).isEqualTo(2);
   }
 }
