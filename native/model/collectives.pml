@@ -199,7 +199,8 @@ inline staged(call) {
       assert(pull[pull_at(me, p, pull_round)] == call)
     }
     push_round++;
-    pull_round++
+    pull_round++;
+    p = 0
   }
 }
 
@@ -250,9 +251,11 @@ proctype Rank(byte me) {
   goto ended;
 failed:
   /* The cause goes into every rank's segment, one after the other. */
-  for (p : 0 .. N - 1) {
-    aborted[p] = true
-  }
+  p = 0;
+  do
+  :: p < N -> aborted[p] = true; p++
+  :: else -> break
+  od;
 ended:
   skip
 }

@@ -39,8 +39,7 @@ class DoctorIT {
 
   @Test
   void anApplicationWithoutThePluginIsToldSo() {
-    try (SparkSession spark =
-        Cluster.start(Cluster.conf("local[1]").set("spark.plugins", ""))) {
+    try (SparkSession spark = Cluster.start(Cluster.conf("local[1]").set("spark.plugins", ""))) {
       Report report = Doctor.run(spark);
       assertThat(report.healthy()).isFalse();
       assertThat(report.text()).contains("spark.plugins: it does not name the plugin");

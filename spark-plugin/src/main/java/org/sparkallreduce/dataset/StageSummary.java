@@ -68,6 +68,8 @@ final class StageSummary {
             .filter(u -> nanos < Math.pow(1000, u + 1))
             .findFirst()
             .orElse(units.length - 1);
-    return String.format(Locale.ROOT, "%.3g %s", nanos / Math.pow(1000, unit), units[unit]);
+    return unit == 0
+        ? nanos + " ns"
+        : String.format(Locale.ROOT, "%.3g %s", nanos / Math.pow(1000, unit), units[unit]);
   }
 }

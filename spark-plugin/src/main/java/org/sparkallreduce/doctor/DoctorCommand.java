@@ -19,10 +19,20 @@ import picocli.CommandLine.Spec;
 @Command(
     name = "doctor",
     mixinStandardHelpOptions = true,
+    versionProvider = DoctorCommand.Version.class,
     description =
         "Says why all-reduce does not work on this machine (or, with --spark, on a cluster), and"
             + " what to do about it. Exit code 0: no problem; 1: problems; 2: wrong arguments.")
 public final class DoctorCommand implements Callable<Integer> {
+  /** The version of the jar. */
+  static final class Version implements CommandLine.IVersionProvider {
+    @Override
+    public String[] getVersion() {
+      String version = DoctorCommand.class.getPackage().getImplementationVersion();
+      return new String[] {version == null ? "(not packaged)" : version};
+    }
+  }
+
   @Option(
       names = "--spark",
       description = "Look at the application's cluster, in one job; for use under spark-submit.")

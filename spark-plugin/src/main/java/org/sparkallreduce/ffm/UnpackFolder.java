@@ -20,6 +20,7 @@ import org.sparkallreduce.ProcessIdentity;
  */
 final class UnpackFolder {
   private static final String PREFIX = "spark-allreduce-native-";
+
   /** Anybody can make such a folder in /tmp: its numbers must be numbers. */
   private static final Pattern NAME =
       Pattern.compile(PREFIX + "(\\d{1,18})-(\\d{1,18})-(\\d{1,18})-.*");

@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.Phaser;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 import org.apache.spark.scheduler.AccumulableInfo;
@@ -30,6 +31,9 @@ class TaskStatisticsTest {
   private static final Duration LATE = Duration.ofMillis(15);
   private static SparkSession spark;
   private static final Listener LISTENER = new Listener();
+
+  /** Ranks are threads of this process: they begin each step together, but for rank 1's delay. */
+  private static final Phaser TOGETHER = new Phaser(3);
 
   /** Named accumulators of the stages and tasks that have ended. */
   private static final class Listener extends SparkListener {
@@ -102,6 +106,7 @@ class TaskStatisticsTest {
             3,
             (context, _) -> {
               for (int step = 0; step < steps; step++) {
+                TOGETHER.arriveAndAwaitAdvance();
                 if (context.rank() == 1) {
                   LockSupport.parkNanos(LATE.toNanos()); // its work
                 }
