@@ -52,7 +52,7 @@ class ErrorsDocumentTest {
     Matcher found = place.matcher(source);
     while (found.find()) {
       String literal = literal(source, found.end());
-      boolean isBeginning = !literal.isEmpty() && " :".indexOf(literal.charAt(0)) < 0;
+      boolean isBeginning = !literal.isEmpty() && " :,;".indexOf(literal.charAt(0)) < 0;
       if (isBeginning) {
         boolean ofSegment = found.groupCount() > 0 && found.group(1).startsWith("refuse_segment");
         texts.add(

@@ -20,7 +20,7 @@ record ExecutorMetric(String name, String doc, ToLongFunction<Activity> value) {
               "totalNanos", "time in collectives, waits included", Activity::totalNanos),
           new ExecutorMetric(
               "waitNanos",
-              "the part of it spent waiting for peers; a wait of less than about a microsecond is"
+              "the part of it spent waiting for peers; a wait of less than some microseconds is"
                   + " not counted",
               Activity::waitNanos),
           new ExecutorMetric(
