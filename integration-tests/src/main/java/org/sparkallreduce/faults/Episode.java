@@ -91,7 +91,7 @@ record Episode(
       calls.add(Call.random(random, ranks));
     }
     if (!opening) {
-      shape(calls, call, fault, ranks);
+      shape(calls, call, fault);
     }
     return new Episode(
         plan,
@@ -108,7 +108,7 @@ record Episode(
   }
 
   /** Makes the call that is struck one that the fault can strike. */
-  private static void shape(List<Call> calls, int at, Fault fault, int ranks) {
+  private static void shape(List<Call> calls, int at, Fault fault) {
     Call call = calls.get(at);
     Call struck =
         switch (fault) {
@@ -161,7 +161,7 @@ record Episode(
       case MISMATCH_TYPE -> right.withType(Call.other(DataType.values(), right.type(), distance));
       case MISMATCH_OP -> right.withOp(Call.other(ReduceOp.values(), right.op(), distance));
       case MISMATCH_SCHEDULE ->
-          right.withSchedule(Call.other(Schedule.values(), right.schedule(), distance));
+          right.withSchedule(Call.other(Call.SCHEDULES, right.schedule(), distance));
       case MISMATCH_ROOT -> right.withRoot((right.root() + 1 + distance % (ranks - 1)) % ranks);
       case MISMATCH_COLLECTIVE -> right.with(Call.Kind.BARRIER, right.memory());
       case MISMATCH_ORDER -> calls.get(call + 1);
