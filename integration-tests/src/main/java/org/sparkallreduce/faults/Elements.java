@@ -67,7 +67,7 @@ final class Elements {
       case FLOAT32 -> (float) sum / ranks;
       case FLOAT16 -> Float.float16ToFloat(Float.floatToFloat16((float) sum / ranks));
       case BFLOAT16 -> Float.intBitsToFloat(bfloat16((float) sum / ranks) << 16);
-      case INT32, INT64 -> sum / ranks;
+      case INT32, INT64 -> (int) ((double) sum / ranks); // towards zero
     };
   }
 

@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.Stream;
 
@@ -31,7 +32,7 @@ final class Traces {
   }
 
   /** What its open descriptors lead to, and how many lead there. */
-  static TreeMap<String, Integer> descriptors(long pid) {
+  static Map<String, Integer> descriptors(long pid) {
     var targets = new TreeMap<String, Integer>();
     for (Path descriptor : list(folder(pid).resolve("fd"))) {
       try {
@@ -44,7 +45,7 @@ final class Traces {
   }
 
   /** Descriptors in {@code now} that were not there in {@code before}. */
-  static List<String> more(TreeMap<String, Integer> before, TreeMap<String, Integer> now) {
+  static List<String> more(Map<String, Integer> before, Map<String, Integer> now) {
     return now.entrySet().stream()
         .filter(entry -> entry.getValue() > before.getOrDefault(entry.getKey(), 0))
         .map(entry -> entry.getKey())
