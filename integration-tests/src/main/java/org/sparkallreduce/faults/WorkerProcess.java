@@ -9,7 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.TreeMap;
+import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -34,7 +34,7 @@ final class WorkerProcess {
   final int executor;
   private final Process process;
   private final PrintStream in;
-  private TreeMap<String, Integer> descriptors = new TreeMap<>();
+  private Map<String, Integer> descriptors = Map.of();
 
   WorkerProcess(int executor, Place place, BlockingQueue<Said> said) {
     this.executor = executor;

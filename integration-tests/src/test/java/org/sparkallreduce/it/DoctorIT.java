@@ -3,6 +3,7 @@ package org.sparkallreduce.it;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import java.io.IOException;
 import java.nio.file.Path;
 import org.apache.spark.sql.SparkSession;
 import org.junit.jupiter.api.Test;
@@ -15,7 +16,7 @@ class DoctorIT {
   @TempDir private Path folder;
 
   @Test
-  void aHealthyClusterIsHealthyAndEachRankIsInTheTable() {
+  void aHealthyClusterIsHealthyAndEachRankIsInTheTable() throws IOException {
     try (SparkSession spark =
         Cluster.start(
             Cluster.conf("local-cluster[2,1,1024]").set("spark.allreduce.slots.timeout", "3s"),
@@ -38,7 +39,7 @@ class DoctorIT {
   }
 
   @Test
-  void anApplicationWithoutThePluginIsToldSo() {
+  void anApplicationWithoutThePluginIsToldSo() throws IOException {
     try (SparkSession spark = Cluster.start(Cluster.conf("local[1]").set("spark.plugins", ""))) {
       Report report = Doctor.run(spark);
       assertThat(report.healthy()).isFalse();
