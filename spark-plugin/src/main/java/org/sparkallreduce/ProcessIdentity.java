@@ -2,6 +2,7 @@
 package org.sparkallreduce;
 
 import java.io.IOException;
+import java.io.Serializable;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
@@ -15,7 +16,7 @@ import java.nio.file.Path;
  * @param startTime clock ticks from the start of the system to that of the process
  * @param pidNamespace the inode of the PID namespace in which {@code pid} means something
  */
-public record ProcessIdentity(long pid, long startTime, long pidNamespace) {
+public record ProcessIdentity(long pid, long startTime, long pidNamespace) implements Serializable {
 
   private static final class Own {
     static final ProcessIdentity IDENTITY = read();

@@ -82,7 +82,11 @@ final class Director {
       withoutMemory += outcome.kind().equals("Resource") ? 1 : 0;
       bounds.note(episode.fault(), noticedAfter(outcome)).ifPresent(wrong::add);
     }
-    if (episode.fault() == Fault.MEMORY_FULL && withoutMemory != episode.ranks() - episode.room()) {
+    // A rank that had room gives it back as soon as it hears of another's failure, so one that
+    // comes
+    // late may find it.
+    int fewest = episode.room() == 0 ? episode.ranks() : 1;
+    if (episode.fault() == Fault.MEMORY_FULL && withoutMemory < fewest) {
       wrong.add(
           "%d ranks found no memory, though there was room for %d of %d"
               .formatted(withoutMemory, episode.room(), episode.ranks()));

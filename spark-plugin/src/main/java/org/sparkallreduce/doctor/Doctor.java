@@ -134,11 +134,15 @@ public final class Doctor {
             .collect();
     var found = new ArrayList<RankFacts>();
     for (byte[] one : encoded) {
-      try (var in = new ObjectInputStream(new ByteArrayInputStream(one))) {
-        found.add((RankFacts) in.readObject());
-      }
+      found.add(decode(one));
     }
     return found;
+  }
+
+  static RankFacts decode(byte[] bytes) throws IOException, ClassNotFoundException {
+    try (var in = new ObjectInputStream(new ByteArrayInputStream(bytes))) {
+      return (RankFacts) in.readObject();
+    }
   }
 
   static byte[] encode(RankFacts facts) {

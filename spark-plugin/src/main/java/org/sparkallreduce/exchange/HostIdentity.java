@@ -2,6 +2,7 @@
 package org.sparkallreduce.exchange;
 
 import java.io.IOException;
+import java.io.Serializable;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -16,7 +17,8 @@ import org.sparkallreduce.ProcessIdentity;
  * @param ipcNamespace the inode of the IPC namespace
  * @param sharedMemoryDevice the device number of the file system on /dev/shm
  */
-public record HostIdentity(String bootId, long ipcNamespace, long sharedMemoryDevice) {
+public record HostIdentity(String bootId, long ipcNamespace, long sharedMemoryDevice)
+    implements Serializable {
 
   private static volatile @Nullable HostIdentity own;
 

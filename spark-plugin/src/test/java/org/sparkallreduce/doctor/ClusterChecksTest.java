@@ -33,6 +33,11 @@ class ClusterChecksTest {
   }
 
   @Test
+  void whatARankSaysComesToTheDriverAsItWas() throws Exception {
+    assertThat(Doctor.decode(Doctor.encode(FIRST))).isEqualTo(FIRST);
+  }
+
+  @Test
   void ranksThatFitTogetherHaveNothingToCure() {
     assertThat(ClusterChecks.of(List.of(FIRST, Fakes.rank(1, Fakes.machine())), Fakes.SETTINGS))
         .allSatisfy(finding -> assertThat(finding.cure()).isEmpty())
