@@ -172,13 +172,9 @@ class LeasesIT {
       stages.add(stage(ALL_SLOTS, i));
     }
     Set<Long> first = segments(stages.getFirst());
-    // A process may also hold what earlier tests left there: each is compared with itself.
+    // A process may also hold what earlier tests left there, until its idle time is over.
     Map<Long, Set<Long>> mapped = new HashMap<>();
-    Map<Long, Integer> mappings = new HashMap<>();
-    for (Seen rank : stages.getFirst()) {
-      mapped.put(rank.pid(), rank.segments());
-      mappings.put(rank.pid(), rank.segmentMappings());
-    }
+    stages.getFirst().forEach(rank -> mapped.put(rank.pid(), rank.segments()));
     assertThat(first).hasSize(ALL_SLOTS);
     assertThat(mapped).hasSize(2);
     assertThat(stages)
@@ -188,8 +184,9 @@ class LeasesIT {
               assertThat(ranks)
                   .allSatisfy(
                       rank -> {
-                        assertThat(rank.segments()).isEqualTo(mapped.get(rank.pid()));
-                        assertThat(rank.segmentMappings()).isEqualTo(mappings.get(rank.pid()));
+                        assertThat(rank.segments()).containsAll(first);
+                        assertThat(mapped.get(rank.pid())).containsAll(rank.segments());
+                        assertThat(rank.segmentMappings()).isEqualTo(rank.segments().size());
                       });
             });
     // Spark's own pools and the JVM's compilers come and go; one more a stage would be 100 more.
