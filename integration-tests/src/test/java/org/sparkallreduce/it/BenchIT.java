@@ -7,7 +7,7 @@ import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The benchmark programs run; what they measure is not tested. */
+/** The benchmark of the exchange runs; what it measures is not tested. */
 class BenchIT {
   @TempDir private Path folder;
 
@@ -19,15 +19,6 @@ class BenchIT {
         .contains("Spark's allGather", "nudged allGather", "attach to a lease")
         .contains("open a communicator", "close it", "register a buffer")
         .contains("times faster than Spark's");
-    assertThat(ended.exitCode()).isZero();
-  }
-
-  @Test
-  void theStepBenchComparesTheSameTraining() throws Exception {
-    Submit.Ended ended = Submit.run(folder, "bench-step", "--quick");
-    assertThat(ended.output())
-        .contains("| bytes | all-reduce | treeAggregate + broadcast | times faster |")
-        .contains("\n| 4096 | ", "\n| 65536 | ");
     assertThat(ended.exitCode()).isZero();
   }
 }
