@@ -46,7 +46,7 @@ public final class Campaign {
 
   private boolean run(int first, int end) {
     for (int index = first; index < end; index++) {
-      play(Episode.of(Episode.Plan.CAMPAIGN, seed, index));
+      play(Episode.of(seed, index));
       if (index % FORGET_AFTER == FORGET_AFTER - 1) {
         note("after fault %d, with nothing kept".formatted(index), crew.forget());
       }

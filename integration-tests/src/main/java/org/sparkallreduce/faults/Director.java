@@ -82,9 +82,8 @@ final class Director {
       withoutMemory += outcome.kind().equals("Resource") ? 1 : 0;
       bounds.note(episode.fault(), noticedAfter(outcome)).ifPresent(wrong::add);
     }
-    // A rank that had room gives it back as soon as it hears of another's failure, so one that
-    // comes
-    // late may find it.
+    // A rank that had room gives it back when it hears of another's failure: a late one may find
+    // it.
     int fewest = episode.room() == 0 ? episode.ranks() : 1;
     if (episode.fault() == Fault.MEMORY_FULL && withoutMemory < fewest) {
       wrong.add(
@@ -100,9 +99,7 @@ final class Director {
 
   void play() throws Stuck {
     for (int rank = 0; rank < ranks.size(); rank++) {
-      ranks
-          .get(rank)
-          .tell("run %s %d %d %d".formatted(episode.plan(), episode.seed(), episode.index(), rank));
+      ranks.get(rank).tell("run %d %d %d".formatted(episode.seed(), episode.index(), rank));
     }
     while (!isOver()) {
       WorkerProcess.Said next = next();

@@ -21,8 +21,7 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
     boolean victim = rank == episode.victim();
     int call = episode.call();
     return switch (episode.fault()) {
-      case NONE,
-          REPLACED,
+      case REPLACED,
           STOP_BRIEFLY,
           DELAY,
           INTERRUPT_INSIDE,

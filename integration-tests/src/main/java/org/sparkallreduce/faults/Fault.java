@@ -35,8 +35,7 @@ enum Fault {
   MAPPING_REGISTER(Point.BEFORE, "failing mmap: registering"),
   MESSAGE_CUT(Point.OUTSIDE, "truncated exchange message"),
   MESSAGE_FLIPPED(Point.OUTSIDE, "bit-flipped exchange message"),
-  CLOCK_JUMP(Point.BEFORE, "clock jump"),
-  NONE(Point.OUTSIDE, "no fault");
+  CLOCK_JUMP(Point.BEFORE, "clock jump");
 
   /** Where in the victim's program it strikes. */
   enum Point {

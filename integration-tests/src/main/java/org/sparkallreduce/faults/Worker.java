@@ -65,7 +65,7 @@ public final class Worker {
     System.setOut(System.err); // lines of anybody else must not come between
     var worker = new Worker(Path.of(arguments[0]), arguments[1], out);
     worker.library.sweep();
-    new RankProgram(worker, Episode.of(Episode.Plan.SOAK, 0, 0), 0).warmUp();
+    new RankProgram(worker, Episode.of(0, 0), 0).warmUp();
     worker.say("ready");
     worker.obey();
   }
@@ -136,10 +136,8 @@ public final class Worker {
   private void run(String[] words) {
     answers.clear();
     go.drainPermits();
-    Episode episode =
-        Episode.of(
-            Episode.Plan.valueOf(words[1]), Long.parseLong(words[2]), Integer.parseInt(words[3]));
-    var program = new RankProgram(this, episode, Integer.parseInt(words[4]));
+    Episode episode = Episode.of(Long.parseLong(words[1]), Integer.parseInt(words[2]));
+    var program = new RankProgram(this, episode, Integer.parseInt(words[3]));
     current = program;
     Thread.ofPlatform()
         .name("rank")

@@ -54,13 +54,11 @@ final class WorkerProcess {
         List.of(
             "-Xms48m",
             "-Xmx48m",
-            "-XX:+AlwaysPreTouch", // so that resident memory says something about leaks
             "-XX:-UseDynamicNumberOfCompilerThreads",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:-UsePerfData",
-            "-XX:+AutoCreateSharedArchive", // by the first one that ends well: the others start
-            // faster
+            "-XX:+AutoCreateSharedArchive", // by the first that ends well: the others start faster
             "-XX:SharedArchiveFile=" + place.folder().resolve("classes.jsa"),
             "-Xlog:disable",
             "-Xlog:all=error:stderr",
