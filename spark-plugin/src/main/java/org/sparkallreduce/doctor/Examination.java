@@ -2,6 +2,7 @@
 package org.sparkallreduce.doctor;
 
 import java.io.Serializable;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import org.apache.spark.BarrierTaskContext;
@@ -14,6 +15,7 @@ import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.communicator.LocalNode;
 import org.sparkallreduce.dataset.RankContext;
 import org.sparkallreduce.exchange.HostIdentity;
+import org.sparkallreduce.exchange.NudgedExchange;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -24,12 +26,16 @@ final class Examination extends AbstractFunction1<Iterator<Integer>, Iterator<by
   private static final long serialVersionUID = 1L;
   private static final String FIT = "fit";
 
+  /** The tasks start together and do nothing before the exchange. */
+  private static final Duration PATIENCE = Duration.ofMinutes(1);
+
   @Override
   public Iterator<byte[]> apply(Iterator<Integer> rows) {
     BarrierTaskContext task = BarrierTaskContext.get();
     String pluginFailure = pluginFailure();
     // Before the exchange, in which ranks would wait for one that cannot come.
-    String[] words = task.allGather(pluginFailure == null ? FIT : "unfit");
+    String[] words =
+        new NudgedExchange(task, PATIENCE).allGather(pluginFailure == null ? FIT : "unfit");
     String trialFailure = null;
     for (int rank = 0; rank < words.length && trialFailure == null; rank++) {
       trialFailure = words[rank].equals(FIT) ? null : "rank %d cannot take part".formatted(rank);
