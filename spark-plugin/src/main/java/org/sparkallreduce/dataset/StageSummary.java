@@ -4,7 +4,6 @@ package org.sparkallreduce.dataset;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.ToLongFunction;
-import java.util.stream.IntStream;
 
 /** The line that the driver logs at the end of a stage. */
 final class StageSummary {
@@ -60,16 +59,18 @@ final class StageSummary {
     return ranks.stream().mapToLong(other -> other.waitFor(rank)).sum();
   }
 
-  /** A duration in the unit that fits it. */
+  /** A duration in the unit that fits it, with three digits, but whole seconds. */
   static String time(long nanos) {
-    String[] units = {"ns", "us", "ms", "s"};
-    int unit =
-        IntStream.range(0, units.length - 1)
-            .filter(u -> nanos < Math.pow(1000, u + 1))
-            .findFirst()
-            .orElse(units.length - 1);
-    return unit == 0
-        ? nanos + " ns"
-        : String.format(Locale.ROOT, "%.3g %s", nanos / Math.pow(1000, unit), units[unit]);
+    if (nanos < 1_000) {
+      return nanos + " ns";
+    }
+    String[] units = {"us", "ms", "s"};
+    double value = nanos / 1e3;
+    int unit = 0;
+    for (; value >= 999.5 && unit < units.length - 1; unit++) {
+      value /= 1e3;
+    }
+    int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    return String.format(Locale.ROOT, "%." + decimals + "f " + units[unit], value);
   }
 }

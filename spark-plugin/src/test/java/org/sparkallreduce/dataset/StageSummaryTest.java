@@ -77,7 +77,10 @@ class StageSummaryTest {
     "1000, 1.00 us",
     "1234567, 1.23 ms",
     "2100000000, 2.10 s",
-    "345000000000, 345 s"
+    "345000000000, 345 s",
+    "9996000, 10.0 ms",
+    "999700, 1.00 ms",
+    "4000000000000, 4000 s"
   })
   void timesHaveTheUnitThatFits(long nanos, String text) {
     assertThat(StageSummary.time(nanos)).isEqualTo(text);
