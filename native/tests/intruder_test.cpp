@@ -49,7 +49,7 @@ struct SharedField {
 #define CALL_LINE(line)                                                                        \
   CALL(line, sequence), CALL(line, count), CALL(line, total), CALL(line, input_offset),        \
       CALL(line, output_offset), CALL(line, collective), CALL(line, flags), CALL(line, epoch), \
-      CALL(line, type), CALL(line, op), CALL(line, schedule), CALL(line, root)
+      CALL(line, type), CALL(line, op), CALL(line, schedule), CALL(line, root), CALL(line, chosen)
 #define ANNOUNCEMENT_OF(number)                                                                \
   ANNOUNCEMENT(number, opened_status), ANNOUNCEMENT(number, mapped_status),                    \
       ANNOUNCEMENT(number, device), ANNOUNCEMENT(number, inode), ANNOUNCEMENT(number, offset), \
@@ -73,6 +73,7 @@ const SharedField kFields[] = {
     HEADER(presence),
     HEADER(doorbell),
     HEADER(waiting_for),
+    HEADER(core),
     ABORT(state),
     ABORT(status),
     ABORT(origin_rank),
