@@ -11,19 +11,64 @@ import java.io.IOException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
+import java.util.Optional;
 import java.util.Random;
+import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.AutoTable;
+import org.sparkallreduce.ProcessIdentity;
+import org.sparkallreduce.Schedule;
 
 class HelloCodecTest {
   private final HelloCodec codec = new HelloCodec();
+
+  @Test
+  void messagesAreAsLongAsTheDocumentOfTheProtocolSays() throws IOException {
+    int handle = Base64.getDecoder().decode(codec.encode(typical(Optional.empty(), 256))).length;
+    Optional<Held> held = Optional.of(new Held(new UUID(3, 4), 0, 99));
+    int lease = Base64.getDecoder().decode(codec.encode(typical(held, 0))).length;
+    Pattern said =
+        Pattern.compile("has (\\d+) bytes, (\\d+) characters.*? (\\d+) bytes and (\\d+) ch");
+    Matcher document = said.matcher(Files.readString(Path.of("../docs/protocol.md")));
+    assertThat(document.find()).isTrue();
+    assertThat(List.of(document.group(1), document.group(2), document.group(3), document.group(4)))
+        .map(Integer::valueOf)
+        .containsExactly(handle, (handle + 2) / 3 * 4, lease, (lease + 2) / 3 * 4);
+  }
+
+  /** As that document describes it. */
+  private static Hello typical(Optional<Held> held, int handleBytes) {
+    return new Hello(
+        Hello.PROTOCOL,
+        0,
+        2,
+        new UUID(1, 2),
+        "12",
+        "192.168.10.11",
+        new HostIdentity(new UUID(5, 6).toString(), 11, 12),
+        new ProcessIdentity(1000, 77, 13),
+        Optional.of("0"),
+        "x".repeat(53),
+        1 << 20,
+        1 << 16,
+        Schedule.AUTO,
+        AutoTable.packed().fingerprint(),
+        held,
+        ByteBuffer.wrap(new byte[handleBytes]).asReadOnlyBuffer());
+  }
 
   @Test
   void whatOneRankEncodesAnotherDecodes() {
