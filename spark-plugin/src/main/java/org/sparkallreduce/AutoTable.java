@@ -39,7 +39,7 @@ public record AutoTable(List<Row> rows) {
               HOST,
               worldSize,
               bytes == Long.MAX_VALUE ? ANY : Long.toString(bytes),
-              schedule.name().toLowerCase(Locale.ROOT).replace('_', '-'));
+              schedule.text());
     }
   }
 
@@ -160,9 +160,9 @@ public record AutoTable(List<Row> rows) {
   }
 
   private static Schedule schedule(String word) {
-    String name = word.toUpperCase(Locale.ROOT).replace('-', '_');
+    String text = word.toLowerCase(Locale.ROOT).replace('_', '-');
     return Arrays.stream(Schedule.values())
-        .filter(schedule -> schedule != Schedule.AUTO && schedule.name().equals(name))
+        .filter(schedule -> schedule != Schedule.AUTO && schedule.text().equals(text))
         .findFirst()
         .orElseThrow(
             () ->
@@ -170,7 +170,7 @@ public record AutoTable(List<Row> rows) {
                     "the schedule must be one of "
                         + Arrays.stream(Schedule.values())
                             .filter(schedule -> schedule != Schedule.AUTO)
-                            .map(s -> s.name().toLowerCase(Locale.ROOT).replace('_', '-'))
+                            .map(Schedule::text)
                             .collect(Collectors.joining(", "))));
   }
 

@@ -1,6 +1,8 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce;
 
+import java.util.Locale;
+
 /**
  * How an all-reduce moves its bytes; the result has the same bits under each. The codes are those
  * of {@code sar_schedule} in the C header. What each one does is drawn in docs/protocol.md.
@@ -25,6 +27,11 @@ public enum Schedule {
 
   Schedule(int code) {
     this.code = code;
+  }
+
+  /** As settings, tables and tools name it: one-shot, say. */
+  public String text() {
+    return name().toLowerCase(Locale.ROOT).replace('_', '-');
   }
 
   /** How native code names it. */

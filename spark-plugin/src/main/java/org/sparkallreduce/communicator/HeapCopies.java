@@ -20,7 +20,7 @@ final class HeapCopies {
 
   /**
    * Larger pieces would fall out of a core's own cache between the copy in, the collective and the
-   * copy out; smaller ones would pay for more barriers..
+   * copy out; smaller ones would pay for more barriers.
    */
   private static final long LONGEST_PIECE = 512L << 10;
 

@@ -36,10 +36,6 @@ final class Names {
     };
   }
 
-  static String of(Schedule schedule) {
-    return own(schedule);
-  }
-
   /** As our own settings name it. */
   private static String own(Enum<?> value) {
     return value.name().toLowerCase(Locale.ROOT).replace('_', '-');
@@ -54,7 +50,7 @@ final class Names {
   }
 
   static List<Schedule> schedules(String list) {
-    return parse("schedule", list, Schedule.values(), Names::of);
+    return parse("schedule", list, Schedule.values(), Schedule::text);
   }
 
   static List<Collective> collectives(String list) {

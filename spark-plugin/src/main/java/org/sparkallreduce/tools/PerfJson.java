@@ -46,7 +46,7 @@ final class PerfJson {
   private static void fill(ObjectNode result, Case row, Measured measured, int ranks) {
     result
         .put("collective", row.collective().text())
-        .put("schedule", Names.of(row.schedule()))
+        .put("schedule", row.schedule().text())
         .put("type", Names.of(row.type()))
         .put("redop", row.collective().reduces() ? Names.of(row.op()) : "none")
         .put("root", row.collective() == Collective.BROADCAST ? row.root() : -1)

@@ -125,8 +125,7 @@ final class PerfSvg {
   }
 
   private static String name(Case row) {
-    String schedule =
-        row.collective() == Collective.ALL_REDUCE ? " " + Names.of(row.schedule()) : "";
+    String schedule = row.collective() == Collective.ALL_REDUCE ? " " + row.schedule().text() : "";
     String op = row.collective().reduces() ? " " + Names.of(row.op()) : "";
     return "%s%s, %s%s".formatted(row.collective().text(), schedule, Names.of(row.type()), op);
   }

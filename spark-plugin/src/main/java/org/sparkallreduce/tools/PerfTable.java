@@ -80,7 +80,7 @@ final class PerfTable {
     }
     text.append("# %s".formatted(row.collective().text()));
     if (row.collective() == Collective.ALL_REDUCE) {
-      text.append(", schedule %s".formatted(Names.of(row.schedule())));
+      text.append(", schedule %s".formatted(row.schedule().text()));
     }
     text.append("%n#%n".formatted());
     line("#", "", "", "", "", "", centre("out-of-place"), centre("in-place"));

@@ -201,7 +201,7 @@ final class Tuner {
   private void print(int world, Map<Long, Map<Schedule, Double>> times) {
     var schedules = Arrays.stream(Schedule.values()).filter(s -> s != Schedule.AUTO).toList();
     out.printf("# %d ranks, microseconds (median of %d)%n#%11s", world, ROUNDS, "bytes");
-    schedules.forEach(schedule -> out.printf(" %18s", Names.of(schedule)));
+    schedules.forEach(schedule -> out.printf(" %18s", schedule.text()));
     out.println();
     times.forEach(
         (bytes, row) -> {
