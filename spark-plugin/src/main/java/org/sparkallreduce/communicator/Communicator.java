@@ -233,7 +233,8 @@ public final class Communicator implements AutoCloseable {
 
   /** Reduces {@code in} over all ranks into {@code out}. */
   public void allReduce(double[] in, double[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64, op);
+    long count = Arguments.requireSameCount(in.length, out.length);
+    allReduceArray(in, out, (int) count, ValueLayout.JAVA_DOUBLE_UNALIGNED, DataType.FLOAT64, op);
   }
 
   /** Reduces {@code values} over all ranks, in place. */
@@ -243,7 +244,8 @@ public final class Communicator implements AutoCloseable {
 
   /** Reduces {@code in} over all ranks into {@code out}. */
   public void allReduce(float[] in, float[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32, op);
+    long count = Arguments.requireSameCount(in.length, out.length);
+    allReduceArray(in, out, (int) count, ValueLayout.JAVA_FLOAT_UNALIGNED, DataType.FLOAT32, op);
   }
 
   /** Reduces {@code values} over all ranks, in place. */
@@ -253,7 +255,8 @@ public final class Communicator implements AutoCloseable {
 
   /** Reduces {@code in} over all ranks into {@code out}. */
   public void allReduce(int[] in, int[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32, op);
+    long count = Arguments.requireSameCount(in.length, out.length);
+    allReduceArray(in, out, (int) count, ValueLayout.JAVA_INT_UNALIGNED, DataType.INT32, op);
   }
 
   /** Reduces {@code values} over all ranks, in place. */
@@ -263,12 +266,33 @@ public final class Communicator implements AutoCloseable {
 
   /** Reduces {@code in} over all ranks into {@code out}. */
   public void allReduce(long[] in, long[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64, op);
+    long count = Arguments.requireSameCount(in.length, out.length);
+    allReduceArray(in, out, (int) count, ValueLayout.JAVA_LONG_UNALIGNED, DataType.INT64, op);
   }
 
   /** Reduces elements of {@code type} in {@code in} over all ranks into {@code out}. */
   public void allReduce(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
     allReduce(in, out, type, op, settings.schedule());
+  }
+
+  /** The call of a training loop on the heap: without an object for each call or each piece. */
+  private void allReduceArray(
+      Object in, Object out, int count, ValueLayout layout, DataType type, ReduceOp op) {
+    begin();
+    try {
+      MemorySegment piece = copies.memory();
+      int room = (int) copies.largestPiece(1, type);
+      int done = 0;
+      do {
+        int n = Math.min(room, count - done);
+        MemorySegment.copy(in, done, piece, layout, 0, n);
+        check(comm.allReduce(piece, piece, n, count, type, op, settings.schedule(), timeoutNanos));
+        MemorySegment.copy(piece, layout, 0, out, done, n);
+        done += n;
+      } while (done < count);
+    } finally {
+      leave();
+    }
   }
 
   /** As {@link #allReduce(MemorySegment, MemorySegment, DataType, ReduceOp)}, under a schedule. */

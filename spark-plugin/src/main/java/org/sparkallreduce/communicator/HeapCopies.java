@@ -68,8 +68,13 @@ final class HeapCopies {
     } while (done < count);
   }
 
+  /** The registered memory for the copies. */
+  MemorySegment memory() {
+    return registered;
+  }
+
   /** How many elements per slice fit at once. */
-  private long largestPiece(int slices, DataType type) {
+  long largestPiece(int slices, DataType type) {
     return Math.min(registered.byteSize(), LONGEST_PIECE) / slices / type.bytes();
   }
 }

@@ -254,10 +254,16 @@ public final class NativeCommunicator implements AutoCloseable {
       expectTotal(count, total);
       return Status.of(
           (int)
-              functions
-                  .allReduce()
-                  .invokeExact(
-                      comm, in, out, count, type.code(), op.code(), schedule.code(), timeoutNanos));
+              NativeFunctions.ALL_REDUCE.invokeExact(
+                  functions.allReduce(),
+                  comm,
+                  in,
+                  out,
+                  count,
+                  type.code(),
+                  op.code(),
+                  schedule.code(),
+                  timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -275,9 +281,15 @@ public final class NativeCommunicator implements AutoCloseable {
       expectTotal(count, total);
       return Status.of(
           (int)
-              functions
-                  .reduceScatter()
-                  .invokeExact(comm, in, out, count, type.code(), op.code(), timeoutNanos));
+              NativeFunctions.REDUCE_SCATTER.invokeExact(
+                  functions.reduceScatter(),
+                  comm,
+                  in,
+                  out,
+                  count,
+                  type.code(),
+                  op.code(),
+                  timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -293,7 +305,9 @@ public final class NativeCommunicator implements AutoCloseable {
     try {
       expectTotal(count, total);
       return Status.of(
-          (int) functions.allGather().invokeExact(comm, in, out, count, type.code(), timeoutNanos));
+          (int)
+              NativeFunctions.ALL_GATHER.invokeExact(
+                  functions.allGather(), comm, in, out, count, type.code(), timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -311,9 +325,8 @@ public final class NativeCommunicator implements AutoCloseable {
       expectTotal(count, total);
       return Status.of(
           (int)
-              functions
-                  .broadcast()
-                  .invokeExact(comm, in, out, count, type.code(), root, timeoutNanos));
+              NativeFunctions.BROADCAST.invokeExact(
+                  functions.broadcast(), comm, in, out, count, type.code(), root, timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -322,13 +335,15 @@ public final class NativeCommunicator implements AutoCloseable {
   /** Pieces of different calls can be alike: the ranks compare the whole calls' counts too. */
   private void expectTotal(long count, long total) throws Throwable {
     if (total != count) {
-      int ignored = (int) functions.commExpectTotal().invokeExact(comm, total);
+      int ignored =
+          (int) NativeFunctions.EXPECT_TOTAL.invokeExact(functions.commExpectTotal(), comm, total);
     }
   }
 
   public Status barrier(long timeoutNanos) {
     try {
-      return Status.of((int) functions.barrier().invokeExact(comm, timeoutNanos));
+      return Status.of(
+          (int) NativeFunctions.BARRIER.invokeExact(functions.barrier(), comm, timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }

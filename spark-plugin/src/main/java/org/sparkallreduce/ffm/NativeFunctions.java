@@ -8,11 +8,16 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
 import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 import org.jspecify.annotations.Nullable;
 
-/** One method handle for each function of {@code spark_allreduce.h}. */
+/**
+ * The functions of {@code spark_allreduce.h}: a method handle for each, but for the collectives the
+ * address only. Those are called in every step of a program, so their method handles are constants,
+ * which the JIT compiler sees through, and take the address as their first argument.
+ */
 record NativeFunctions(
     MethodHandle abiVersion,
     MethodHandle buildInfo,
@@ -30,17 +35,32 @@ record NativeFunctions(
     MethodHandle commAttach,
     MethodHandle commRenumber,
     MethodHandle commSequence,
-    MethodHandle commExpectTotal,
+    MemorySegment commExpectTotal,
     MethodHandle commSetAutoTable,
     MethodHandle commDestroy,
     MethodHandle abort,
-    MethodHandle allReduce,
-    MethodHandle reduceScatter,
-    MethodHandle allGather,
-    MethodHandle broadcast,
+    MemorySegment allReduce,
+    MemorySegment reduceScatter,
+    MemorySegment allGather,
+    MemorySegment broadcast,
     MethodHandle register,
     MethodHandle deregister,
-    MethodHandle barrier) {
+    MemorySegment barrier) {
+
+  static final MethodHandle ALL_REDUCE =
+      constant(ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_INT, JAVA_LONG);
+  static final MethodHandle REDUCE_SCATTER =
+      constant(ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_LONG);
+  static final MethodHandle ALL_GATHER =
+      constant(ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_LONG);
+  static final MethodHandle BROADCAST =
+      constant(ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_INT, JAVA_LONG);
+  static final MethodHandle BARRIER = constant(ADDRESS, JAVA_LONG);
+  static final MethodHandle EXPECT_TOTAL = constant(ADDRESS, JAVA_LONG);
+
+  private static MethodHandle constant(MemoryLayout... arguments) {
+    return Linker.nativeLinker().downcallHandle(FunctionDescriptor.of(JAVA_INT, arguments));
+  }
 
   /**
    * Looks all functions up.
@@ -66,60 +86,33 @@ record NativeFunctions(
         binder.function("sar_comm_attach", JAVA_INT, ADDRESS),
         binder.function("sar_comm_renumber", JAVA_INT, ADDRESS, ADDRESS),
         binder.function("sar_comm_sequence", JAVA_LONG, ADDRESS),
-        binder.function("sar_comm_expect_total", JAVA_INT, ADDRESS, JAVA_LONG),
+        binder.address("sar_comm_expect_total"),
         binder.function("sar_comm_set_auto_table", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG),
         binder.function("sar_comm_destroy", null, ADDRESS),
         binder.function("sar_abort", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS),
-        binder.function(
-            "sar_all_reduce",
-            JAVA_INT,
-            ADDRESS,
-            ADDRESS,
-            ADDRESS,
-            JAVA_LONG,
-            JAVA_INT,
-            JAVA_INT,
-            JAVA_INT,
-            JAVA_LONG),
-        binder.function(
-            "sar_reduce_scatter",
-            JAVA_INT,
-            ADDRESS,
-            ADDRESS,
-            ADDRESS,
-            JAVA_LONG,
-            JAVA_INT,
-            JAVA_INT,
-            JAVA_LONG),
-        binder.function(
-            "sar_all_gather", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_INT, JAVA_LONG),
-        binder.function(
-            "sar_broadcast",
-            JAVA_INT,
-            ADDRESS,
-            ADDRESS,
-            ADDRESS,
-            JAVA_LONG,
-            JAVA_INT,
-            JAVA_INT,
-            JAVA_LONG),
+        binder.address("sar_all_reduce"),
+        binder.address("sar_reduce_scatter"),
+        binder.address("sar_all_gather"),
+        binder.address("sar_broadcast"),
         binder.function(
             "sar_register", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, JAVA_LONG, ADDRESS),
         binder.function("sar_deregister", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG),
-        binder.function("sar_barrier", JAVA_INT, ADDRESS, JAVA_LONG));
+        binder.address("sar_barrier"));
   }
 
   private record Binder(SymbolLookup library, Linker linker) {
+    MemorySegment address(String name) {
+      return library
+          .find(name)
+          .orElseThrow(() -> new IllegalArgumentException("it has no function " + name));
+    }
+
     MethodHandle function(String name, @Nullable MemoryLayout result, MemoryLayout... arguments) {
-      var address =
-          library
-              .find(name)
-              .orElseThrow(() -> new IllegalArgumentException("it has no function " + name));
       var descriptor =
           result == null
               ? FunctionDescriptor.ofVoid(arguments)
               : FunctionDescriptor.of(result, arguments);
-      return linker.downcallHandle(address, descriptor);
+      return linker.downcallHandle(address(name), descriptor);
     }
   }
 }
