@@ -29,7 +29,7 @@ import java.util.concurrent.TimeUnit;
 public final class MpiBench {
   private static final String OURS = "spark-allreduce";
   private static final String LIMIT = "memcpy";
-  private static final long LIMIT_SECONDS = 120;
+  private static final long LIMIT_SECONDS = 300;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** An MPI library and how its program is started. */

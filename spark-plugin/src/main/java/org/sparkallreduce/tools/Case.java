@@ -30,7 +30,7 @@ record Case(
   private static final long BYTES_PER_LINE = 64L << 20;
   private static final int FEWEST = 10;
   private static final int MOST = 10_000;
-  private static final int MOST_OVERSUBSCRIBED = 500;
+  private static final int MOST_OVERSUBSCRIBED = 1_000;
 
   /** Whether {@code schedule} can move so many bytes at all. */
   static boolean carries(Schedule schedule, long bytes) {

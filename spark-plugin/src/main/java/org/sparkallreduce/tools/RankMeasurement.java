@@ -3,11 +3,12 @@ package org.sparkallreduce.tools;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.util.EnumSet;
-import java.util.Set;
+import java.lang.management.CompilationMXBean;
+import java.lang.management.ManagementFactory;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.DataType;
+import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.ffm.SystemMemory;
 import org.sparkallreduce.tools.Job.Placement;
@@ -21,10 +22,12 @@ final class RankMeasurement {
 
   private static final byte POISON = (byte) 0xa5;
 
-  // The first calls of a method run in the interpreter, and compiling it well takes thousands.
-  private static final int COMPILING_CALLS = 20_000;
+  // The JIT compiler is taken to be done when it has not finished anything for so long. It runs on
+  // the cores of the ranks, so that what it does while a time is taken would count as theirs; and
+  // what reports a result is new to it too, once.
+  private static final long COMPILER_QUIET_NANOS = 100_000_000;
+  private static final long COMPILER_PATIENCE_NANOS = 10_000_000_000L;
   private static final int COMPILING_BATCH = 20;
-  private static final long COMPILING_NANOS = 500_000_000;
 
   private final Communicator communicator;
   private final int rank;
@@ -32,7 +35,6 @@ final class RankMeasurement {
   private final Job job;
   private final @Nullable MemorySegment registeredInput;
   private final @Nullable MemorySegment registeredOutput;
-  private final Set<Collective> compiled = EnumSet.noneOf(Collective.class);
 
   /** Takes its buffers from the arena, which must have two of the job's largest. */
   RankMeasurement(Communicator communicator, Job job) {
@@ -124,31 +126,40 @@ final class RankMeasurement {
 
   private Timing time(Case measured, MemorySegment in, MemorySegment out) {
     Pattern.input(measured.type(), rank).fill(in);
-    if (compiled.add(measured.collective())) {
-      letItCompile(measured, in, out);
-    }
-    for (int i = 0; i < measured.warmup(); i++) {
-      call(measured, in, out);
-    }
+    letItCompile(measured, in, out);
+    repeat(measured, in, out, measured.warmup());
     communicator.barrier();
     long start = System.nanoTime();
-    for (int i = 0; i < measured.iterations(); i++) {
-      call(measured, in, out);
-    }
+    repeat(measured, in, out, measured.iterations());
     long nanos = System.nanoTime() - start;
     return new Timing((double) nanos / measured.iterations(), check(measured, in, out));
   }
 
-  /** Rank 0 says when it is enough. */
+  /** Measures for nothing until the compilers of all ranks are quiet: they agree when. */
   private void letItCompile(Case measured, MemorySegment in, MemorySegment out) {
+    CompilationMXBean compiler = ManagementFactory.getCompilationMXBean();
     long start = System.nanoTime();
-    long[] more = {1};
-    for (int calls = 0; more[0] == 1 && calls < COMPILING_CALLS; calls += COMPILING_BATCH) {
-      for (int i = 0; i < COMPILING_BATCH; i++) {
-        call(measured, in, out);
+    long compiledAt = start;
+    long millis = compiler.getTotalCompilationTime();
+    long[] busy = {1};
+    while (busy[0] == 1) {
+      repeat(measured, in, out, COMPILING_BATCH);
+      check(measured, in, out);
+      long now = System.nanoTime();
+      if (compiler.getTotalCompilationTime() != millis) {
+        millis = compiler.getTotalCompilationTime();
+        compiledAt = now;
       }
-      more[0] = System.nanoTime() - start < COMPILING_NANOS ? 1 : 0;
-      communicator.broadcast(more, 0);
+      boolean quiet = now - compiledAt > COMPILER_QUIET_NANOS;
+      busy[0] = quiet || now - start > COMPILER_PATIENCE_NANOS ? 0 : 1;
+      communicator.allReduce(busy, ReduceOp.MAX);
+    }
+  }
+
+  /** A method of its own, so that it is compiled before a time is taken and not in its midst. */
+  private void repeat(Case measured, MemorySegment in, MemorySegment out, int times) {
+    for (int i = 0; i < times; i++) {
+      call(measured, in, out);
     }
   }
 
