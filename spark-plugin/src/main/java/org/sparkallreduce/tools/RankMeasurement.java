@@ -26,6 +26,9 @@ final class RankMeasurement {
   // the cores of the ranks, so that what it does while a time is taken would count as theirs; and
   // what reports a result is new to it too, once.
   private static final long COMPILER_QUIET_NANOS = 100_000_000;
+
+  // Before the first time, when nearly everything is new to it, and its queue is long.
+  private static final long COMPILER_QUIET_AT_FIRST_NANOS = 1_000_000_000;
   private static final long COMPILER_PATIENCE_NANOS = 10_000_000_000L;
   private static final int COMPILING_BATCH = 20;
 
@@ -35,6 +38,7 @@ final class RankMeasurement {
   private final Job job;
   private final @Nullable MemorySegment registeredInput;
   private final @Nullable MemorySegment registeredOutput;
+  private long compilerQuietNanos = COMPILER_QUIET_AT_FIRST_NANOS;
 
   /** Takes its buffers from the arena, which must have two of the job's largest. */
   RankMeasurement(Communicator communicator, Job job) {
@@ -150,10 +154,11 @@ final class RankMeasurement {
         millis = compiler.getTotalCompilationTime();
         compiledAt = now;
       }
-      boolean quiet = now - compiledAt > COMPILER_QUIET_NANOS;
+      boolean quiet = now - compiledAt > compilerQuietNanos;
       busy[0] = quiet || now - start > COMPILER_PATIENCE_NANOS ? 0 : 1;
       communicator.allReduce(busy, ReduceOp.MAX);
     }
+    compilerQuietNanos = COMPILER_QUIET_NANOS;
   }
 
   /** A method of its own, so that it is compiled before a time is taken and not in its midst. */
