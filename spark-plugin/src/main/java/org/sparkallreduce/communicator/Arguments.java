@@ -25,12 +25,23 @@ final class Arguments {
   }
 
   static long count(MemorySegment segment, DataType type) {
-    if (segment.byteSize() % type.bytes() != 0) {
+    return count(segment.byteSize(), type);
+  }
+
+  static long count(long bytes, DataType type) {
+    if (bytes < 0 || bytes % type.bytes() != 0) {
       throw new AllReduceException.Usage(
           "A segment of %d bytes does not hold whole elements of type %s (%d bytes each)."
-              .formatted(segment.byteSize(), type, type.bytes()));
+              .formatted(bytes, type, type.bytes()));
     }
-    return segment.byteSize() / type.bytes();
+    return bytes / type.bytes();
+  }
+
+  static void requireRoot(int root, int ranks) {
+    if (root < 0 || root >= ranks) {
+      throw new AllReduceException.Usage(
+          "Root %d is none of the ranks 0 to %d.".formatted(root, ranks - 1));
+    }
   }
 
   static void requireCount(long count, DataType type) {

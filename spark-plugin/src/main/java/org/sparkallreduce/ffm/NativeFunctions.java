@@ -109,7 +109,8 @@ record NativeFunctions(
         binder.function("sar_barrier", JAVA_INT, ADDRESS, JAVA_LONG));
   }
 
-  private record Binder(SymbolLookup library, Linker linker) {
+  /** Finds functions of a library, for this record and others. */
+  record Binder(SymbolLookup library, Linker linker) {
     MethodHandle function(String name, @Nullable MemoryLayout result, MemoryLayout... arguments) {
       var address =
           library
