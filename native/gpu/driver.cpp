@@ -19,7 +19,8 @@ namespace sar::gpu {
 namespace {
 
 constexpr int kInvalidValue = 1;  // both vendors
-constexpr int kCudaBufferIdentity = 7;
+// Attributes of pointers, of both vendors.
+constexpr int kBufferIdentity = 7, kDeviceOrdinal = 9, kLegacyIpc = 10;
 
 struct Loaded {
   Mutex mutex;
@@ -54,13 +55,15 @@ bool fill(Driver &d, void *library) {
     need("cuCtxSetCurrent", &d.cuda_context_set);
     need("cuCtxEnablePeerAccess", &d.cuda_context_enable_peer);
     need("cuGetErrorString", &d.cuda_error_text);
-    find(library, "cuPointerGetAttribute", &d.cuda_pointer_attribute);
+    find(library, "cuStreamGetCtx", &d.cuda_stream_context);
   } else {
     need("hipSetDevice", &d.hip_set_device);
     need("hipDeviceEnablePeerAccess", &d.hip_enable_peer);
     need("hipGetErrorString", &d.hip_error_text);
     need("hipExtMallocWithFlags", &d.hip_allocate_with_flags);
+    find(library, "hipStreamGetDevice", &d.hip_stream_device);
   }
+  find(library, cuda ? "cuPointerGetAttribute" : "hipPointerGetAttribute", &d.pointer_attribute);
   if (missing == nullptr) return true;
   snprintf(loaded.why, sizeof loaded.why,
            "the GPU driver library %s has no function %s: it is too old, or no driver; update it",
@@ -169,11 +172,52 @@ int Driver::open_ipc(uint64_t *address, const IpcHandle &handle) const {
 
 uint64_t Driver::allocation_identity(uint64_t address) const {
   unsigned long long identity = 0;
-  if (cuda_pointer_attribute == nullptr ||
-      cuda_pointer_attribute(&identity, kCudaBufferIdentity, address) != 0) {
+  // AMD's numbers are not said to be unique for ever.
+  if (vendor == Vendor::kAmd || pointer_attribute == nullptr ||
+      pointer_attribute(&identity, kBufferIdentity, address) != 0) {
     return 0;
   }
   return identity;
+}
+
+int Driver::device_of(uint64_t address) const {
+  int device = -1;
+  const bool told =
+      pointer_attribute != nullptr && pointer_attribute(&device, kDeviceOrdinal, address) == 0;
+  return told ? device : -1;
+}
+
+bool Driver::is_never_exported(uint64_t address) const {
+  unsigned exported = 1;
+  return pointer_attribute != nullptr && pointer_attribute(&exported, kLegacyIpc, address) == 0 &&
+         exported == 0;
+}
+
+bool Driver::is_elsewhere(void *stream, int device, void *context) const {
+  if (vendor == Vendor::kAmd) {
+    int where = device;
+    return hip_stream_device != nullptr && hip_stream_device(stream, &where) == 0 &&
+           where != device;
+  }
+  void *where = context;
+  return cuda_stream_context != nullptr && cuda_stream_context(stream, &where) == 0 &&
+         where != context;
+}
+
+int Driver::uuid(int device, char *text) const {
+  char raw[16] = {};
+  if (const int error = device_uuid(raw, device); error != 0) return error;
+  if (vendor == Vendor::kAmd) {  // sixteen letters, as rocminfo prints them
+    snprintf(text, kUuidBytes, "GPU-%.16s", raw);
+    return 0;
+  }
+  size_t length = static_cast<size_t>(snprintf(text, kUuidBytes, "GPU"));
+  for (size_t i = 0; i < sizeof raw; ++i) {
+    const bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    length += static_cast<size_t>(snprintf(text + length, kUuidBytes - length, "%s%02x",
+                                           dash ? "-" : "", static_cast<uint8_t>(raw[i])));
+  }
+  return 0;
 }
 
 uint64_t Driver::ticks_of(uint64_t nanoseconds) const {

@@ -14,6 +14,8 @@ namespace sar::gpu {
 
 enum class Vendor { kNvidia, kAmd };
 
+inline constexpr size_t kUuidBytes = 48;
+
 struct IpcHandle {
   char bytes[64];
 };
@@ -39,11 +41,14 @@ struct Driver {
   int (*cuda_context_set)(void *);
   int (*cuda_context_enable_peer)(void *, unsigned);
   int (*cuda_error_text)(int, const char **);
-  int (*cuda_pointer_attribute)(void *, int, uint64_t);  // may be NULL
+  int (*cuda_stream_context)(void *, void **);  // may be NULL
   int (*hip_set_device)(int);
   int (*hip_enable_peer)(int, unsigned);
   const char *(*hip_error_text)(int);
   int (*hip_allocate_with_flags)(uint64_t *, size_t, unsigned);
+  int (*hip_stream_device)(void *, int *);  // may be NULL
+  // The same shape for both, but older versions lack it: may be NULL.
+  int (*pointer_attribute)(void *, int, uint64_t);
 
   const char *error_text(int error) const;
 
@@ -61,6 +66,14 @@ struct Driver {
   int open_ipc(uint64_t *address, const IpcHandle &handle) const;
   // A number that no other allocation ever has; 0 if the driver does not tell.
   uint64_t allocation_identity(uint64_t address) const;
+  // The device that the memory at `address` is on; -1 if the driver does not tell.
+  int device_of(uint64_t address) const;
+  // True if the driver says that this memory has no IPC handle, whoever asks.
+  bool is_never_exported(uint64_t address) const;
+  // True if the driver says that the stream is of another device, or of another context of it.
+  bool is_elsewhere(void *stream, int device, void *context) const;
+  // As the vendor's tools print it: GPU-...; `text` has kUuidBytes. 0 or a driver error.
+  int uuid(int device, char *text) const;
   uint64_t ticks_of(uint64_t nanoseconds) const;
 };
 

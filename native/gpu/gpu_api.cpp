@@ -8,6 +8,9 @@
 #include "gpu_communicator.hpp"
 #include "segment.hpp"
 
+#define SAR_TEXT_(x) #x
+#define SAR_TEXT(x) SAR_TEXT_(x)
+
 using sar::refuse;
 using sar::gpu::GpuCommunicator;
 using sar::gpu::Request;
@@ -51,6 +54,18 @@ sar_status open_driver(const sar::gpu::Driver **driver) {
   return *driver != nullptr ? SAR_OK : refuse(SAR_UNSUPPORTED, "%s", why);
 }
 
+sar_status check_device(uint32_t device) {
+  uint32_t count = 0;
+  if (const sar_status status = sar_gpu_device_count(&count); status != SAR_OK) return status;
+  if (device < count) return SAR_OK;
+  return refuse(SAR_INVALID_ARGUMENT, "there is no device %u: the driver has %u", device, count);
+}
+
+sar_status device_failure(const sar::gpu::Driver &driver, uint32_t device, int error) {
+  return refuse(SAR_SYSTEM_ERROR, "cannot examine device %u: %s (driver error %d)", device,
+                driver.error_text(error), error);
+}
+
 sar_status check_options(const sar_options &options) {
   if (options.struct_bytes != sizeof(sar_options)) {
     return refuse(SAR_INVALID_ARGUMENT,
@@ -78,7 +93,9 @@ sar_status check_options(const sar_options &options) {
 uint32_t sar_abi_version(void) { return SAR_ABI_VERSION; }
 
 const char *sar_build_info(void) {
-  return "spark-allreduce GPU backend, kernels for gfx90a, gfx942, gfx950 and sm_90 PTX";
+  return "spark-allreduce " SAR_VERSION
+         " GPU, kernels for gfx90a, gfx942, gfx950 and sm_90 PTX, blocks "
+         "of " SAR_TEXT(SAR_BLOCK_THREADS);
 }
 
 const char *sar_last_error(void) { return sar::last_message(); }
@@ -108,12 +125,47 @@ sar_status sar_gpu_device_count(uint32_t *count) {
   return SAR_OK;
 }
 
-sar_status sar_gpu_select_device(uint32_t device) {
-  uint32_t count = 0;
-  if (const sar_status status = sar_gpu_device_count(&count); status != SAR_OK) return status;
-  if (device >= count) {
-    return refuse(SAR_INVALID_ARGUMENT, "there is no device %u: the driver has %u", device, count);
+sar_status sar_gpu_device_facts(uint32_t device, sar_gpu_facts *facts) {
+  if (facts == nullptr) return null_argument("sar_gpu_device_facts", "facts");
+  *facts = {};
+  const sar::gpu::Driver *driver = nullptr;
+  if (const sar_status status = open_driver(&driver); status != SAR_OK) return status;
+  if (const sar_status status = check_device(device); status != SAR_OK) return status;
+  const auto ordinal = static_cast<int>(device);
+  facts->vendor = driver->vendor == sar::gpu::Vendor::kAmd ? SAR_AMD : SAR_NVIDIA;
+  size_t bytes = 0;
+  int error = driver->driver_version(&facts->driver_version);
+  if (error == 0) error = driver->device_memory(&bytes, ordinal);
+  if (error == 0) error = driver->device_name(facts->name, sizeof facts->name, ordinal);
+  if (error == 0) error = driver->uuid(ordinal, facts->uuid);
+  if (error == 0) error = driver->device_bus_id(facts->bus_id, sizeof facts->bus_id, ordinal);
+  facts->memory_bytes = bytes;
+  return error == 0 ? SAR_OK : device_failure(*driver, device, error);
+}
+
+sar_status sar_gpu_free_memory(uint32_t device, uint64_t *bytes) {
+  if (bytes == nullptr) return null_argument("sar_gpu_free_memory", "bytes");
+  *bytes = 0;
+  const sar::gpu::Driver *driver = nullptr;
+  if (const sar_status status = open_driver(&driver); status != SAR_OK) return status;
+  if (const sar_status status = check_device(device); status != SAR_OK) return status;
+  const auto ordinal = static_cast<int>(device);
+  void *context = nullptr;
+  if (const int error = driver->retain_device(ordinal, &context); error != 0) {
+    return device_failure(*driver, device, error);
   }
+  size_t available = 0, all = 0;
+  int error = driver->use_device(ordinal, context);
+  if (error == 0) error = driver->memory_info(&available, &all);
+  // The release may destroy the context: it must not stay current in this thread.
+  if (driver->vendor == sar::gpu::Vendor::kNvidia) driver->use_device(ordinal, nullptr);
+  driver->release_device(ordinal);
+  *bytes = available;
+  return error == 0 ? SAR_OK : device_failure(*driver, device, error);
+}
+
+sar_status sar_gpu_select_device(uint32_t device) {
+  if (const sar_status status = check_device(device); status != SAR_OK) return status;
   selected_device = device;
   return SAR_OK;
 }
@@ -291,11 +343,52 @@ sar_status sar_gpu_copy_to_host(sar_comm *comm, void *host, const void *device, 
   return error == 0 ? SAR_OK : cast(comm)->driver_failure(error, "copy from the device");
 }
 
-sar_status sar_gpu_register(sar_comm *comm, const void *device, int64_t timeout_ns) {
+sar_status sar_gpu_use_stream(sar_comm *comm, void *stream) {
+  if (comm == nullptr) return null_argument("sar_gpu_use_stream", "comm");
+  return alone(comm, "sar_gpu_use_stream", [&] { return cast(comm)->use_stream(stream); });
+}
+
+sar_status sar_gpu_enqueue_next(sar_comm *comm) {
+  if (comm == nullptr) return null_argument("sar_gpu_enqueue_next", "comm");
+  cast(comm)->enqueue_next();
+  return SAR_OK;
+}
+
+sar_status sar_gpu_pinned(sar_comm *comm, uint32_t buffer, void **base, uint64_t *bytes) {
+  if (comm == nullptr || base == nullptr || bytes == nullptr) {
+    return null_argument("sar_gpu_pinned", "an argument");
+  }
+  return cast(comm)->pinned(buffer, base, bytes);
+}
+
+sar_status sar_gpu_pinned_to_device(sar_comm *comm, uint32_t buffer, void *device, uint64_t bytes) {
+  if (comm == nullptr) return null_argument("sar_gpu_pinned_to_device", "comm");
+  return alone(comm, "sar_gpu_pinned_to_device", [&] {
+    return cast(comm)->pinned_to_device(buffer, reinterpret_cast<uint64_t>(device), bytes);
+  });
+}
+
+sar_status sar_gpu_device_to_pinned(sar_comm *comm, uint32_t buffer, const void *device,
+                                    uint64_t bytes) {
+  if (comm == nullptr) return null_argument("sar_gpu_device_to_pinned", "comm");
+  return alone(comm, "sar_gpu_device_to_pinned", [&] {
+    return cast(comm)->device_to_pinned(buffer, reinterpret_cast<uint64_t>(device), bytes);
+  });
+}
+
+sar_status sar_gpu_pinned_wait(sar_comm *comm, uint32_t buffer, int64_t timeout_ns) {
+  if (comm == nullptr) return null_argument("sar_gpu_pinned_wait", "comm");
+  if (timeout_ns <= 0) return refuse(SAR_INVALID_ARGUMENT, "the time-out must be above zero");
+  return alone(comm, "sar_gpu_pinned_wait",
+               [&] { return cast(comm)->pinned_wait(buffer, timeout_ns); });
+}
+
+sar_status sar_gpu_register(sar_comm *comm, const void *device, uint64_t bytes,
+                            int64_t timeout_ns) {
   if (comm == nullptr) return null_argument("sar_gpu_register", "comm");
   if (timeout_ns <= 0) return refuse(SAR_INVALID_ARGUMENT, "the time-out must be above zero");
   return alone(comm, "sar_gpu_register", [&] {
-    return cast(comm)->register_memory(reinterpret_cast<uint64_t>(device), timeout_ns);
+    return cast(comm)->register_memory(reinterpret_cast<uint64_t>(device), bytes, timeout_ns);
   });
 }
 
@@ -312,6 +405,11 @@ sar_status sar_gpu_capture_end(sar_comm *comm, int64_t timeout_ns, sar_graph **g
   *graph = nullptr;
   return alone(comm, "sar_gpu_capture_end",
                [&] { return cast(comm)->capture_end(timeout_ns, graph); });
+}
+
+sar_status sar_gpu_capture_cancel(sar_comm *comm) {
+  if (comm == nullptr) return null_argument("sar_gpu_capture_cancel", "comm");
+  return alone(comm, "sar_gpu_capture_cancel", [&] { return cast(comm)->capture_cancel(); });
 }
 
 sar_status sar_gpu_wait(sar_comm *comm, int64_t timeout_ns) {

@@ -104,14 +104,19 @@ sar_status GpuCommunicator::run(const Request &request, int64_t timeout_ns) {
     return refuse(SAR_INVALID_ARGUMENT, "%s: the time-out must be above zero, but is %lld ns",
                   collective_name(request.collective), static_cast<long long>(timeout_ns));
   }
-  if (const sar_status status = control_.check_open(request.collective); status != SAR_OK) {
-    return status;
+  // They hold for this collective, whatever becomes of it.
+  const bool enqueue = enqueue_next_;
+  enqueue_next_ = false;
+  const uint64_t whole = control_.take_total(request.count);
+  if (!capturing_) {
+    const sar_status status = check_ready(request.collective, collective_name(request.collective));
+    if (status != SAR_OK) return status;
   }
   if (const sar_status status = check(request); status != SAR_OK) return status;
   if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
   if (capturing_) return record(request);
   control_.begin(request.collective, timeout_ns);
-  const sar_status status = take_part(request, timeout_ns);
+  const sar_status status = take_part(request, whole, timeout_ns, enqueue);
   control_.end(status, request.count * element_bytes(request.type));
   return status;
 }
@@ -166,8 +171,14 @@ sar_status GpuCommunicator::load_kernel(const Call &call, bool low_latency, void
   return error == 0 ? SAR_OK : driver_failure(error, "load the kernels for this device");
 }
 
-sar_status GpuCommunicator::preload(const Request &request) {
+sar_status GpuCommunicator::preload(const Request &request, int64_t timeout_ns) {
   const Call call = call_of(request, 0);
+  // Enqueued kernels may wait for those of another rank of this process, which could not launch
+  // them while this thread loads a module and waits for the kernels.
+  if (!kernels_.has(call.type)) {
+    const sar_status status = finish(static_cast<uint64_t>(timeout_ns));
+    if (status != SAR_OK) return status;
+  }
   void *function = nullptr;
   sar_status status = load_kernel(call, false, &function);
   if (status == SAR_OK && fits_low_latency(geometry_, call)) {
@@ -176,7 +187,8 @@ sar_status GpuCommunicator::preload(const Request &request) {
   return status;
 }
 
-sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns) {
+sar_status GpuCommunicator::take_part(const Request &request, uint64_t whole, int64_t timeout_ns,
+                                      bool enqueue) {
   const uint64_t size =
       request.collective == SAR_COLLECTIVE_BARRIER ? 1 : element_bytes(request.type);
   const Extent extent = extent_of(request, geometry_.world);
@@ -187,7 +199,7 @@ sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns
   const bool in_place = request.count != 0 && request.collective == SAR_COLLECTIVE_ALL_REDUCE &&
                         request.in == request.out;
   const CallFields mine{request.count,
-                        control_.take_total(request.count),
+                        whole,
                         in.offset,
                         out.offset,
                         static_cast<uint32_t>(request.collective),
@@ -200,11 +212,8 @@ sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns
                         static_cast<uint32_t>(wanted_schedule(geometry_, call_of(request, 0)))};
   // Before the arrival: behind it a peer's kernel may run already and wait for this rank, and
   // loading a module waits for the kernels of the process.
-  if (const sar_status status = preload(request); status != SAR_OK) {
-    Failure cause = control_.failure(status);
-    cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
-    cause.message.append("%s", last_message());
-    return control_.fail(cause);
+  if (const sar_status status = preload(request, timeout_ns); status != SAR_OK) {
+    return control_.state() == SAR_STATE_ABORTED ? status : fail_with_last(status);
   }
   CallFields all[SAR_MAX_RANKS];
   const uint64_t started = now_ns();
@@ -243,13 +252,9 @@ sar_status GpuCommunicator::take_part(const Request &request, int64_t timeout_ns
   const Choice choice = choose(geometry_, call, buffers);
   if (choice.fell_back) control_.statistics().unregistered++;
   if (const sar_status status = run_launches(call, buffers, choice.schedule); status != SAR_OK) {
-    // This rank's launches failed; the peers' kernels would wait for it.
-    Failure cause = control_.failure(status);
-    cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
-    cause.message.append("%s", last_message());
-    return control_.fail(cause);
+    return fail_with_last(status);  // the peers' kernels would wait for this rank's
   }
-  return finish(left);
+  return enqueue ? SAR_OK : finish(left);
 }
 
 sar_status GpuCommunicator::launch(const Planned &planned, void *function) {
@@ -276,11 +281,11 @@ sar_status GpuCommunicator::run_launches(const Call &call, const Buffers &buffer
   return SAR_OK;
 }
 
-sar_status GpuCommunicator::finish(uint64_t timeout_ns) {
+sar_status GpuCommunicator::finish(uint64_t timeout_ns, void *event) {
   const uint64_t started = now_ns();
   bool told = false;
   for (;;) {
-    const int error = driver_.stream_query(stream_);
+    const int error = event == nullptr ? driver_.stream_query(stream_) : driver_.event_query(event);
     if (error == 0) return report();
     const uint64_t waited = now_ns() - started;
     if (error != kNotReady) {

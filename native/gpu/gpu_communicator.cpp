@@ -1,8 +1,9 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 //
-// Life of a communicator on a GPU: create, connect, destroy, and which memory peers can reach.
+// Life of a communicator on a GPU: create, connect, destroy.
 #include "gpu_communicator.hpp"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@ namespace sar::gpu {
 namespace {
 
 constexpr int kOutOfMemory = 2;  // both vendors
+// Two of them hide most of the copying behind the device's work; more memory would hide no more.
+constexpr uint64_t kMostPinnedBytes = 4 << 20;
 
 sar_options control_options(const sar_options &options) {
   sar_options control = options;
@@ -35,22 +38,28 @@ GpuCommunicator::GpuCommunicator(const Driver &driver, int device, const sar_opt
   geometry_.rank = options.rank;
   geometry_.world = options.world_size;
   geometry_.staging_bytes = staging_bytes_;
+  pinned_bytes_ = staging_bytes_ < kMostPinnedBytes ? staging_bytes_ : kMostPinnedBytes;
 }
 
 GpuCommunicator::~GpuCommunicator() {
   if (retained_ && use_device() == 0) {
+    if (capturing_) capture_cancel();
     if (stream_ != nullptr) driver_.stream_synchronize(stream_);
     for (uint32_t r = 0; r < geometry_.world; ++r) {
-      for (uint32_t a = 0; a < kMostAllocations; ++a) {
-        if (opened_[r][a]) close_shared(driver_, mapped_[r][a]);
-      }
+      for (uint32_t a = 0; a < kMostAllocations; ++a) unmap(r, a);
     }
     if (registered_host_ != nullptr) driver_.host_unregister(registered_host_);
-    if (table_ != 0) driver_.memory_free(table_);
     for (uint64_t address : mine_) {
       if (address != 0) driver_.memory_free(address);
     }
-    if (stream_ != nullptr) driver_.stream_destroy(stream_);
+    for (void *event : copied_) {
+      if (event != nullptr) driver_.event_destroy(event);
+    }
+    for (void *buffer : pinned_) {
+      if (buffer != nullptr) driver_.host_free(buffer);
+    }
+    if (switching_ != nullptr) driver_.event_destroy(switching_);
+    if (own_stream_ != nullptr) driver_.stream_destroy(own_stream_);
     kernels_.unload();
   }
   if (retained_) driver_.release_device(device_);
@@ -67,6 +76,45 @@ sar_status GpuCommunicator::driver_failure(int error, const char *what) const {
                 driver_.error_text(error), error);
 }
 
+sar_status GpuCommunicator::fail_with_last(sar_status status) {
+  Failure cause = control_.failure(status);
+  cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
+  cause.message.append("%s", last_message());
+  return control_.fail(cause);
+}
+
+sar_status GpuCommunicator::check_ready(sar_collective collective, const char *what) const {
+  if (const sar_status status = control_.check_open(collective); status != SAR_OK) return status;
+  if (!ready_) {
+    return refuse(SAR_INVALID_ARGUMENT, "%s on rank %u, whose devices are not connected", what,
+                  geometry_.rank);
+  }
+  if (!capturing_) return SAR_OK;
+  return refuse(SAR_INVALID_ARGUMENT,
+                "%s on rank %u during a capture, which holds collectives on device memory only",
+                what, geometry_.rank);
+}
+
+void GpuCommunicator::announce(sar_status status) {
+  Verdict &mine = control_of(geometry_.rank).verdict[agreements_ % 2];
+  mine.status = status;
+  snprintf(mine.message, sizeof mine.message, "%s", status == SAR_OK ? "" : last_message());
+}
+
+sar_status GpuCommunicator::verdict() {
+  const uint32_t turn = agreements_++ % 2;
+  for (uint32_t r = 0; r < geometry_.world; ++r) {
+    const Verdict &theirs = control_of(r).verdict[turn];
+    if (theirs.status == SAR_OK) continue;
+    Failure failure(theirs.status <= SAR_UNSUPPORTED ? static_cast<sar_status>(theirs.status)
+                                                     : SAR_SYSTEM_ERROR);
+    failure.facts.origin_rank = failure.facts.culprit_rank = static_cast<int32_t>(r);
+    failure.message.append("%.*s", static_cast<int>(sizeof theirs.message - 1), theirs.message);
+    return remember(failure);
+  }
+  return SAR_OK;
+}
+
 sar_status GpuCommunicator::create() {
   if (const int error = driver_.retain_device(device_, &context_); error != 0) {
     return driver_failure(error, "open the device");
@@ -74,8 +122,18 @@ sar_status GpuCommunicator::create() {
   retained_ = true;
   if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
   if (const sar_status status = control_.create(); status != SAR_OK) return status;
-  if (const sar_status status = allocate(); status != SAR_OK) return status;
+  // The driver writes into it: to the rank's own.
   Control &control = control_of(geometry_.rank);
+  if (const sar_status status = describe_device(control); status != SAR_OK) return status;
+  // A device for which there are no kernels is found before anybody counts on it.
+  void *function = nullptr;
+  if (const int error = kernels_.find(SAR_FLOAT32, geometry_.world, false, &function); error != 0) {
+    return driver_failure(error, "load the kernels for this device");
+  }
+  return allocate();
+}
+
+sar_status GpuCommunicator::describe_device(Control &control) {
   control.magic = kControlMagic;
   control.arena_bytes = arena_bytes_;
   control.staging_bytes = staging_bytes_;
@@ -94,9 +152,10 @@ sar_status GpuCommunicator::create() {
 }
 
 sar_status GpuCommunicator::allocate() {
-  if (const int error = driver_.stream_create(&stream_, kNonBlockingStream); error != 0) {
+  if (const int error = driver_.stream_create(&own_stream_, kNonBlockingStream); error != 0) {
     return driver_failure(error, "create a stream");
   }
+  stream_ = own_stream_;
   // The kernels read the abort flag and write their outcome in the control segment.
   const uint64_t bytes = control_.geometry().segment_bytes();
   if (const int error = driver_.host_register(control_.segment(geometry_.rank), bytes, kHostMapped);
@@ -108,39 +167,74 @@ sar_status GpuCommunicator::allocate() {
       error != 0) {
     return driver_failure(error, "map the control segment on the device");
   }
+  if (const sar_status status = allocate_pinned_memory(); status != SAR_OK) return status;
+  if (const sar_status status = allocate_device_memory(); status != SAR_OK) return status;
+  if (first_epoch_ != 0) {
+    if (const sar_status status = set_first_epoch(); status != SAR_OK) return status;
+  }
+  // The fills run on the default stream, which this communicator's stream does not wait for.
+  const int error = driver_.stream_synchronize(nullptr);
+  return error == 0 ? SAR_OK : driver_failure(error, "clear device memory");
+}
+
+sar_status GpuCommunicator::allocate_pinned_memory() {
+  int error = driver_.event_create(&switching_, kNoTiming);
+  for (uint32_t b = 0; b < kPinnedBuffers && error == 0; ++b) {
+    error = driver_.event_create(&copied_[b], kNoTiming);
+    if (error == 0) error = driver_.host_allocate(&pinned_[b], pinned_bytes_, 0);
+  }
+  return error == 0 ? SAR_OK : driver_failure(error, "allocate pinned memory");
+}
+
+sar_status GpuCommunicator::allocate_device_memory() {
   const uint64_t sizes[] = {sizeof(Pad), staging_bytes_, arena_bytes_};
   Control &control = control_of(geometry_.rank);
   for (uint32_t a = 0; a < 3; ++a) {
     // Peers write flags, packets and slices that a running kernel reads: not cached memory on AMD.
     const int error = a == kArena ? driver_.memory_allocate(&mine_[a], sizes[a])
                                   : driver_.allocate_signals(&mine_[a], sizes[a]);
+    if (error == kOutOfMemory) return too_little_memory();
     if (error != 0) return driver_failure(error, "allocate device memory");
     if (const int e = driver_.memory_set(mine_[a], 0, sizes[a]); e != 0) {
       return driver_failure(e, "clear device memory");
     }
     if (const int e = describe(driver_, mine_[a], control.allocation[a]); e != 0) {
-      return driver_failure(e, "export device memory to other processes");
+      return refuse(SAR_UNSUPPORTED,
+                    "device %s of rank %u does not export its memory to other processes: %s "
+                    "(driver error %d); parts of a device (MIG) and some virtual machines cannot",
+                    control.device, geometry_.rank, driver_.error_text(e), e);
     }
     mapped_[geometry_.rank][a] = control.allocation[a].base;
   }
   control.allocations = 3;
-  if (first_epoch_ != 0) {
-    auto *pad = static_cast<Pad *>(calloc(1, sizeof(Pad)));
-    if (pad == nullptr) return refuse(SAR_OUT_OF_MEMORY, "out of heap memory");
-    for (uint32_t b = 0; b < kMaxBlocks; ++b) {
-      pad->epoch[b] = pad->low_latency_epoch[b] = first_epoch_;
-      for (uint32_t r = 0; r < kMaxRanks; ++r) {
-        pad->arrival[b][r] = first_epoch_;
-        pad->step[kMiddle][b][r] = pad->step[kExit][b][r] = first_epoch_;
-      }
+  return SAR_OK;
+}
+
+sar_status GpuCommunicator::too_little_memory() const {
+  size_t available = 0, all = 0;
+  driver_.memory_info(&available, &all);
+  return refuse(SAR_OUT_OF_MEMORY,
+                "rank %u cannot allocate device memory: it needs %llu bytes, and of the %llu of "
+                "device %s %llu are left; use a smaller arena and staging, or look who uses it",
+                geometry_.rank,
+                static_cast<unsigned long long>(sizeof(Pad) + staging_bytes_ + arena_bytes_),
+                static_cast<unsigned long long>(all), control_of(geometry_.rank).device,
+                static_cast<unsigned long long>(available));
+}
+
+sar_status GpuCommunicator::set_first_epoch() {
+  auto *pad = static_cast<Pad *>(calloc(1, sizeof(Pad)));
+  if (pad == nullptr) return refuse(SAR_OUT_OF_MEMORY, "out of heap memory");
+  for (uint32_t b = 0; b < kMaxBlocks; ++b) {
+    pad->epoch[b] = pad->low_latency_epoch[b] = first_epoch_;
+    for (uint32_t r = 0; r < kMaxRanks; ++r) {
+      pad->arrival[b][r] = first_epoch_;
+      pad->step[kMiddle][b][r] = pad->step[kExit][b][r] = first_epoch_;
     }
-    const int error = driver_.copy_to_device(mine_[kSignals], pad, sizeof(Pad));
-    free(pad);
-    if (error != 0) return driver_failure(error, "set the first epoch");
   }
-  // The fills run on the default stream, which this communicator's stream does not wait for.
-  const int error = driver_.stream_synchronize(nullptr);
-  return error == 0 ? SAR_OK : driver_failure(error, "clear device memory");
+  const int error = driver_.copy_to_device(mine_[kSignals], pad, sizeof(Pad));
+  free(pad);
+  return error == 0 ? SAR_OK : driver_failure(error, "set the first epoch");
 }
 
 sar_status GpuCommunicator::connect(const Handle *handles, int64_t timeout_ns) {
@@ -149,37 +243,51 @@ sar_status GpuCommunicator::connect(const Handle *handles, int64_t timeout_ns) {
     return status;
   }
   control_.begin(SAR_COLLECTIVE_CONNECT, timeout_ns);
-  const Control &mine = control_of(geometry_.rank);
-  for (uint32_t r = 0; r < geometry_.world; ++r) {
-    const Control &theirs = control_of(r);
-    if (theirs.magic != kControlMagic || theirs.arena_bytes != mine.arena_bytes ||
-        theirs.staging_bytes != mine.staging_bytes || theirs.block_threads != mine.block_threads ||
-        theirs.allocations < 3) {
-      Failure cause = control_.failure(SAR_MISMATCH);
-      cause.facts.culprit_rank = static_cast<int32_t>(r);
-      cause.message.append(
-          "rank %u has an arena of %llu and staging of %llu bytes, rank %u of %llu and %llu: use "
-          "the same options and library on all ranks",
-          r, static_cast<unsigned long long>(theirs.arena_bytes),
-          static_cast<unsigned long long>(theirs.staging_bytes), geometry_.rank,
-          static_cast<unsigned long long>(mine.arena_bytes),
-          static_cast<unsigned long long>(mine.staging_bytes));
-      return control_.fail(cause);
-    }
+  sar_status status = compare_options();
+  if (status == SAR_OK) status = count_blocks();
+  for (uint32_t r = 0; r < geometry_.world && status == SAR_OK; ++r) {
+    status = check_peer_access(r);
   }
-  if (const sar_status status = count_blocks(); status != SAR_OK) return status;
-  if (const sar_status status = map_new_memory(); status != SAR_OK) return status;
+  if (status == SAR_OK) status = map_new_memory();
+  // Either all ranks are connected behind this barrier, or none is.
+  announce(status);
+  status = control_.step();
+  if (status == SAR_OK) status = verdict();
+  if (status != SAR_OK) return status;
   for (uint32_t r = 0; r < geometry_.world; ++r) {
     geometry_.pad[r] = mapped_[r][kSignals];
     geometry_.staging[r] = mapped_[r][kStaging];
   }
+  const Control &mine = control_of(geometry_.rank);
   const auto offset_of = [&](const void *field) {
     return control_on_device_ + static_cast<uint64_t>(static_cast<const char *>(field) -
                                                       control_.segment(geometry_.rank));
   };
   geometry_.outcome = offset_of(&mine.outcome);
   geometry_.host_abort = offset_of(&header_of(control_.segment(geometry_.rank)).abort.state);
-  return control_.step();
+  ready_ = true;
+  return SAR_OK;
+}
+
+sar_status GpuCommunicator::compare_options() const {
+  const Control &mine = control_of(geometry_.rank);
+  for (uint32_t r = 0; r < geometry_.world; ++r) {
+    const Control &theirs = control_of(r);
+    if (theirs.magic == kControlMagic && theirs.arena_bytes == mine.arena_bytes &&
+        theirs.staging_bytes == mine.staging_bytes && theirs.block_threads == mine.block_threads &&
+        theirs.allocations >= 3) {
+      continue;
+    }
+    return refuse(
+        SAR_MISMATCH,
+        "rank %u has an arena of %llu and staging of %llu bytes, rank %u of %llu and %llu: use "
+        "the same options and library on all ranks",
+        r, static_cast<unsigned long long>(theirs.arena_bytes),
+        static_cast<unsigned long long>(theirs.staging_bytes), geometry_.rank,
+        static_cast<unsigned long long>(mine.arena_bytes),
+        static_cast<unsigned long long>(mine.staging_bytes));
+  }
+  return SAR_OK;
 }
 
 // All ranks' blocks wait for each other, so all must be resident at once. A kernel uses at most 128
@@ -196,12 +304,11 @@ sar_status GpuCommunicator::count_blocks() {
     const uint32_t multiprocessors = control_of(r).multiprocessors;
     const uint32_t each = multiprocessors / sharing;
     if (each == 0) {
-      Failure cause = control_.failure(SAR_UNSUPPORTED);
-      cause.message.append(
+      return refuse(
+          SAR_UNSUPPORTED,
           "device %s has %u multiprocessors, but %u ranks of this communicator: their blocks would "
           "wait for blocks that cannot run; use fewer ranks per device",
           control_of(r).device, multiprocessors, sharing);
-      return control_.fail(cause);
     }
     if (each < blocks) blocks = each;
   }
@@ -209,83 +316,20 @@ sar_status GpuCommunicator::count_blocks() {
   return SAR_OK;
 }
 
-// Makes a peer's allocation usable by this rank's device. 0 or a driver error.
-int GpuCommunicator::reach(uint32_t rank, uint32_t a) {
-  const Allocation &allocation = control_of(rank).allocation[a];
-  const sar::Header &mine = header_of(control_.segment(geometry_.rank));
-  const sar::Header &theirs = header_of(control_.segment(rank));
-  if (theirs.pid != mine.pid || theirs.start_time != mine.start_time ||
-      theirs.pid_namespace != mine.pid_namespace) {
-    const int error = open_shared(driver_, allocation, &mapped_[rank][a]);
-    opened_[rank][a] = error == 0;
-    return error;
+// A device that this process does not see is opened through its handle, which tells by itself.
+sar_status GpuCommunicator::check_peer_access(uint32_t rank) const {
+  const Control &mine = control_of(geometry_.rank), &theirs = control_of(rank);
+  if (strncmp(mine.device, theirs.device, sizeof mine.device) == 0) return SAR_OK;
+  int other = 0, access = 0;
+  if (driver_.device_by_bus_id(&other, theirs.device) != 0 ||
+      driver_.can_access_peer(&access, device_, other) != 0 || access != 0) {
+    return SAR_OK;
   }
-  // A process cannot open its own handle, and need not: the pointer serves. But one device reaches
-  // another's memory only once it has been told to.
-  const auto ordinal = static_cast<int>(control_of(rank).ordinal);
-  const int error = ordinal == device_ ? 0 : driver_.enable_peer(ordinal);
-  if (error == 0) mapped_[rank][a] = allocation.base;
-  return error;
-}
-
-sar_status GpuCommunicator::map_peer_memory(uint32_t rank, uint32_t a) {
-  const int error = reach(rank, a);
-  if (error == 0) return SAR_OK;
-  Failure cause = control_.failure(SAR_SYSTEM_ERROR);
-  cause.facts.culprit_rank = static_cast<int32_t>(rank);
-  cause.message.append(
-      "rank %u on device %s cannot open the memory of rank %u on device %s: %s (driver error %d); "
-      "both must run on one host, in one container's PID and IPC namespaces, on devices that reach "
-      "each other, and the memory must not come from a virtual-memory pool",
-      geometry_.rank, control_of(geometry_.rank).device, rank, control_of(rank).device,
-      driver_.error_text(error), error);
-  return control_.fail(cause);
-}
-
-sar_status GpuCommunicator::map_new_memory() {
-  for (uint32_t r = 0; r < geometry_.world; ++r) {
-    const uint32_t count = control_of(r).allocations;
-    for (uint32_t a = 0; a < count && a < kMostAllocations; ++a) {
-      if (mapped_[r][a] != 0) continue;
-      if (const sar_status status = map_peer_memory(r, a); status != SAR_OK) return status;
-    }
-  }
-  return SAR_OK;
-}
-
-GpuCommunicator::Place GpuCommunicator::find_place(uint64_t address, uint64_t bytes) const {
-  const Control &mine = control_of(geometry_.rank);
-  for (uint32_t a = kArena; a < mine.allocations; ++a) {
-    const Allocation &allocation = mine.allocation[a];
-    if (address >= allocation.base && bytes <= allocation.bytes &&
-        address - allocation.base <= allocation.bytes - bytes) {
-      return {a, address - allocation.base};
-    }
-  }
-  return {};
-}
-
-sar_status GpuCommunicator::add_allocation(uint64_t address, uint32_t *index) {
-  Control &mine = control_of(geometry_.rank);
-  if (mine.allocations == kMostAllocations) {
-    return refuse(SAR_UNSUPPORTED,
-                  "rank %u has %u registered allocations already: take buffers from the arena, or "
-                  "from fewer allocations",
-                  geometry_.rank, kMostAllocations);
-  }
-  Allocation &added = mine.allocation[mine.allocations];
-  if (const int error = describe(driver_, address, added); error != 0) {
-    return driver_failure(error,
-                          "export a buffer to other processes (memory from a virtual-memory "
-                          "pool cannot be exported)");
-  }
-  mapped_[geometry_.rank][mine.allocations] = added.base;
-  *index = mine.allocations++;
-  return SAR_OK;
-}
-
-uint64_t GpuCommunicator::address_of(uint32_t rank, uint32_t allocation, uint64_t offset) const {
-  return allocation < kMostAllocations ? mapped_[rank][allocation] + offset : 0;
+  return refuse(SAR_UNSUPPORTED,
+                "device %s of rank %u cannot reach the memory of device %s of rank %u: there is no "
+                "peer access between them; look at the topology (nvidia-smi topo -p2p r, rocm-smi "
+                "--showtopoaccess), and at the IOMMU",
+                mine.device, geometry_.rank, theirs.device, rank);
 }
 
 sar_status GpuCommunicator::set_auto_table(const sar_auto_row *rows, size_t count) {
@@ -293,30 +337,6 @@ sar_status GpuCommunicator::set_auto_table(const sar_auto_row *rows, size_t coun
   geometry_.auto_rows = auto_table_.rows();
   geometry_.auto_count = auto_table_.count();
   return status;
-}
-
-sar_status GpuCommunicator::register_memory(uint64_t address, int64_t timeout_ns) {
-  if (const sar_status status = control_.check_open(SAR_COLLECTIVE_BARRIER); status != SAR_OK) {
-    return status;
-  }
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
-  uint32_t index = find_place(address, 1).allocation;
-  control_.begin(SAR_COLLECTIVE_BARRIER, timeout_ns);
-  sar_status status = SAR_OK;
-  if (index == kMostAllocations) status = add_allocation(address, &index);
-  if (status != SAR_OK) {
-    Failure cause = control_.failure(status);
-    cause.message.append("%s", last_message());
-    return control_.fail(cause);
-  }
-  const CallFields fields{
-      0, 0, 0, 0, SAR_COLLECTIVE_BARRIER, 0, 0, kRegisterMarker, 0, 0, control_.epoch()};
-  CallFields all[SAR_MAX_RANKS];
-  status = control_.arrive(fields, all);
-  if (status == SAR_OK) status = compare(all, "sar_gpu_register");
-  if (status == SAR_OK) status = map_new_memory();
-  // Not a collective that the statistics count.
-  return status == SAR_OK ? control_.step() : status;
 }
 
 }  // namespace sar::gpu

@@ -15,6 +15,7 @@ namespace sar::gpu {
 
 inline constexpr uint32_t kMostAllocations = 64;
 inline constexpr uint32_t kMostCaptured = 4096;
+inline constexpr uint32_t kPinnedBuffers = 2;
 inline constexpr uint32_t kSignals = 0, kStaging = 1, kArena = 2;  // the first allocations
 
 // In CallFields::schedule of what is no collective of the C header.
@@ -30,13 +31,20 @@ struct CapturedCall {
   uint32_t chosen;  // the schedule that `auto` comes to
 };
 
+// What a rank says of its part in something that all do together or not at all.
+struct Verdict {
+  uint32_t status;  // sar_status
+  char message[SAR_MESSAGE_BYTES];
+};
+
 // What a rank tells its peers, in the arena of its control segment. The owner writes it before a
 // barrier, peers read it behind.
 //
 //   +-----------+------------------------------------------------+
 //   | outcome   | written by the owner's kernels                 |
 //   | rank      | device, sizes: before connect                  |
-//   | memory    | allocations that peers may open; it only grows |
+//   | verdict   | how its part of an agreement went; two by turns |
+//   | memory    | allocations that peers may open                |
 //   | captured  | the sequence of the capture that is ending     |
 //   +-----------+------------------------------------------------+
 struct Control {
@@ -46,6 +54,7 @@ struct Control {
   uint32_t multiprocessors, block_threads;
   uint32_t ordinal;  // of the device, in the owner's process
   char device[64];   // PCI bus id
+  Verdict verdict[2];
   uint32_t allocations;
   uint32_t captured;
   Allocation allocation[kMostAllocations];
@@ -74,14 +83,23 @@ class GpuCommunicator {
   sar_status create();
   sar_status connect(const Handle *handles, int64_t timeout_ns);
   sar_status run(const Request &request, int64_t timeout_ns);
-  sar_status register_memory(uint64_t address, int64_t timeout_ns);
+  sar_status register_memory(uint64_t address, uint64_t bytes, int64_t timeout_ns);
   sar_status wait(int64_t timeout_ns);
+  void enqueue_next() { enqueue_next_ = true; }
+
+  // What the functions of these names in the C header do.
+  sar_status use_stream(void *stream);
+  sar_status pinned(uint32_t buffer, void **base, uint64_t *bytes) const;
+  sar_status pinned_to_device(uint32_t buffer, uint64_t device, uint64_t bytes);
+  sar_status device_to_pinned(uint32_t buffer, uint64_t device, uint64_t bytes);
+  sar_status pinned_wait(uint32_t buffer, int64_t timeout_ns);
 
   // What sar_comm_set_auto_table does.
   sar_status set_auto_table(const sar_auto_row *rows, size_t count);
 
   sar_status capture_begin(int64_t replay_timeout_ns);
   sar_status capture_end(int64_t timeout_ns, sar_graph **graph);
+  sar_status capture_cancel();
 
   sar::Communicator &control() { return control_; }
   const sar::Communicator &control() const { return control_; }
@@ -110,11 +128,32 @@ class GpuCommunicator {
   };
 
   Control &control_of(uint32_t rank) const;
+  sar_status describe_device(Control &control);
   sar_status allocate();
+  sar_status allocate_device_memory();
+  sar_status allocate_pinned_memory();
+  sar_status set_first_epoch();
+  sar_status too_little_memory() const;
+  sar_status compare_options() const;
+  sar_status count_blocks();
+  sar_status check_peer_access(uint32_t rank) const;
+  bool is_same_process(uint32_t rank) const;
   int reach(uint32_t rank, uint32_t allocation);
   sar_status map_peer_memory(uint32_t rank, uint32_t allocation);
   sar_status map_new_memory();
-  sar_status count_blocks();
+  void forget_new_memory();
+  void unmap(uint32_t rank, uint32_t allocation);
+  // Refuses, unless all ranks are connected and no capture is in progress.
+  sar_status check_ready(sar_collective collective, const char *what) const;
+  // An agreement: each rank says before a barrier how its part went; behind it `verdict` is the
+  // first failure of any rank, so all come to the same answer.
+  void announce(sar_status status);
+  sar_status verdict();
+  // Aborts with this thread's last failure as the cause, for which this rank is to blame.
+  sar_status fail_with_last(sar_status status);
+  sar_status check_foreign(uint64_t address, uint64_t bytes) const;
+  sar_status copy_pinned(uint32_t buffer, uint64_t bytes, const char *what, bool to_device,
+                         uint64_t device);
   Place find_place(uint64_t address, uint64_t bytes) const;
   sar_status add_allocation(uint64_t address, uint32_t *index);
   uint64_t address_of(uint32_t rank, uint32_t allocation, uint64_t offset) const;
@@ -122,13 +161,14 @@ class GpuCommunicator {
   sar_status check(const Request &request) const;
   Call call_of(const Request &request, uint64_t timeout_ns) const;
   sar_status load_kernel(const Call &call, bool low_latency, void **function);
-  sar_status preload(const Request &request);
-  sar_status take_part(const Request &request, int64_t timeout_ns);
+  sar_status preload(const Request &request, int64_t timeout_ns);
+  sar_status take_part(const Request &request, uint64_t whole, int64_t timeout_ns, bool enqueue);
   sar_status compare(const CallFields (&all)[SAR_MAX_RANKS], const char *what);
   sar_status launch(const Planned &planned, void *function);
   sar_status run_launches(const Call &call, const Buffers &buffers, sar_schedule schedule);
-  // Waits until the stream is idle, then tells what the kernels reported.
-  sar_status finish(uint64_t timeout_ns);
+  // Waits until the stream is idle, or until it has reached `event`, then tells what the kernels
+  // reported.
+  sar_status finish(uint64_t timeout_ns, void *event = nullptr);
   sar_status report();
 
   sar_status record(const Request &request);
@@ -143,10 +183,18 @@ class GpuCommunicator {
   bool inside_ = false;
   sar::Communicator control_;
   Kernels kernels_;
-  void *stream_ = nullptr;
+  void *own_stream_ = nullptr;
+  void *stream_ = nullptr;     // what work goes to: the own one, or the caller's
+  void *switching_ = nullptr;  // an event: the streams follow each other
+  bool ready_ = false;         // connected
+  bool enqueue_next_ = false;
+  uint32_t agreements_ = 0;
   uint32_t first_epoch_;
   uint64_t arena_bytes_, staging_bytes_;
   uint64_t mine_[3] = {};
+  uint64_t pinned_bytes_ = 0;
+  void *pinned_[kPinnedBuffers] = {};
+  void *copied_[kPinnedBuffers] = {};  // events: the buffer's last copy has ended
   void *registered_host_ = nullptr;
   uint64_t control_on_device_ = 0;
   Geometry geometry_;
@@ -154,6 +202,7 @@ class GpuCommunicator {
   // Where this process sees rank r's allocation a; 0: not mapped.
   uint64_t mapped_[SAR_MAX_RANKS][kMostAllocations] = {};
   bool opened_[SAR_MAX_RANKS][kMostAllocations] = {};
+  uint32_t known_[SAR_MAX_RANKS] = {};  // how many of a rank's allocations are mapped
 
   // The capture in progress.
   bool capturing_ = false;

@@ -30,10 +30,9 @@ sar_status GpuCommunicator::capture_begin(int64_t replay_timeout_ns) {
   if (replay_timeout_ns <= 0) {
     return refuse(SAR_INVALID_ARGUMENT, "the replays' time-out must be above zero");
   }
-  if (const sar_status status = control_.check_open(SAR_COLLECTIVE_NONE); status != SAR_OK) {
+  if (const sar_status status = check_ready(SAR_COLLECTIVE_NONE, "a capture"); status != SAR_OK) {
     return status;
   }
-  if (capturing_) return refuse(SAR_INVALID_ARGUMENT, "a capture is in progress already");
   if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
   if (recorded_ == nullptr) {
     recorded_ = static_cast<Recorded *>(calloc(kMostCaptured, sizeof(Recorded)));
@@ -134,11 +133,7 @@ sar_status GpuCommunicator::exchange_captured() {
       status = place(r.output, r.call.collective == SAR_COLLECTIVE_ALL_GATHER ? wide : narrow,
                      c.output_allocation, c.output_offset);
     }
-    if (status != SAR_OK) {
-      Failure cause = control_.failure(status);
-      cause.message.append("%s", last_message());
-      return control_.fail(cause);
-    }
+    if (status != SAR_OK) return fail_with_last(status);
   }
   mine.captured = recorded_count_;
   const CallFields fields{
@@ -150,7 +145,8 @@ sar_status GpuCommunicator::exchange_captured() {
     return status;
   }
   if (const sar_status status = compare_captured(); status != SAR_OK) return status;
-  return map_new_memory();
+  const sar_status status = map_new_memory();
+  return status == SAR_OK ? SAR_OK : fail_with_last(status);
 }
 
 sar_status GpuCommunicator::compare_captured() {
@@ -222,12 +218,7 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
   table_ = 0;
   control_.begin(SAR_COLLECTIVE_BARRIER, timeout_ns);
   sar_status status = SAR_OK;
-  if (error != 0) {
-    status = driver_failure(error, "end the capture");
-    Failure cause = control_.failure(status);
-    cause.message.append("%s", last_message());
-    status = control_.fail(cause);
-  }
+  if (error != 0) status = fail_with_last(driver_failure(error, "end the capture"));
   if (status == SAR_OK) status = exchange_captured();
   if (status == SAR_OK) status = fill_addresses(created->table);
   if (status == SAR_OK) {
@@ -254,8 +245,21 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
   return SAR_OK;
 }
 
+sar_status GpuCommunicator::capture_cancel() {
+  if (!capturing_) return refuse(SAR_INVALID_ARGUMENT, "no capture is in progress");
+  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  capturing_ = false;
+  ++captures_;
+  void *captured = nullptr;
+  const int error = driver_.capture_end(stream_, &captured);
+  if (captured != nullptr) driver_.graph_destroy(captured);
+  driver_.memory_free(table_);
+  table_ = 0;
+  return error == 0 ? SAR_OK : driver_failure(error, "end the capture");
+}
+
 sar_status GpuCommunicator::wait(int64_t timeout_ns) {
-  if (const sar_status status = control_.check_open(SAR_COLLECTIVE_NONE); status != SAR_OK) {
+  if (const sar_status status = check_ready(SAR_COLLECTIVE_NONE, "a wait"); status != SAR_OK) {
     return status;
   }
   if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");

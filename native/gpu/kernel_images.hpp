@@ -33,6 +33,7 @@ class Kernels {
 
   // The device must be current. 0, or a driver error: see `failed`.
   int find(sar_data_type type, uint32_t world, bool low_latency, void **function);
+  bool has(sar_data_type type) const { return modules_[type] != nullptr; }
   // Blocks of the type's hungriest kernel that one multiprocessor holds.
   int resident_blocks(sar_data_type type, uint32_t world, int *blocks);
   // While the device is current.

@@ -70,6 +70,9 @@ constexpr sar_constant kConstants[] = {
     SAR_CONSTANT(SAR_STATE_DETACHED),
     SAR_CONSTANT(SAR_STATE_ABORTED),
 
+    SAR_CONSTANT(SAR_NVIDIA),
+    SAR_CONSTANT(SAR_AMD),
+
     SAR_SIZE(sar_options),
     SAR_OFFSET(sar_options, struct_bytes),
     SAR_OFFSET(sar_options, rank),
@@ -104,6 +107,14 @@ constexpr sar_constant kConstants[] = {
     SAR_OFFSET(sar_auto_row, world_size),
     SAR_OFFSET(sar_auto_row, schedule),
     SAR_OFFSET(sar_auto_row, bytes),
+
+    SAR_SIZE(sar_gpu_facts),
+    SAR_OFFSET(sar_gpu_facts, vendor),
+    SAR_OFFSET(sar_gpu_facts, driver_version),
+    SAR_OFFSET(sar_gpu_facts, memory_bytes),
+    SAR_OFFSET(sar_gpu_facts, name),
+    SAR_OFFSET(sar_gpu_facts, uuid),
+    SAR_OFFSET(sar_gpu_facts, bus_id),
 
     SAR_SIZE(sar_constant),
     SAR_OFFSET(sar_constant, name),

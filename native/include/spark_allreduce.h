@@ -41,7 +41,7 @@ extern "C" {
 #define SAR_API __attribute__((visibility("default")))
 
 /* Raised whenever a declaration, a constant, or a byte of shared layout changes. */
-#define SAR_ABI_VERSION 2u
+#define SAR_ABI_VERSION 3u
 
 #define SAR_MAX_RANKS 16u
 #define SAR_HANDLE_BYTES 256u
@@ -164,6 +164,18 @@ typedef struct sar_auto_row {
   uint32_t schedule;   /* sar_schedule, but SAR_AUTO */
   uint64_t bytes;      /* for buffers of at most so many bytes: count x element size */
 } sar_auto_row;
+
+typedef enum sar_vendor { SAR_NVIDIA = 0, SAR_AMD = 1 } sar_vendor;
+
+/* A device that the driver shows to this process. Texts end with a zero byte. */
+typedef struct sar_gpu_facts {
+  uint32_t vendor;        /* sar_vendor */
+  int32_t driver_version; /* as the vendor's driver counts */
+  uint64_t memory_bytes;  /* all of its memory */
+  char name[96];
+  char uuid[48];   /* GPU-..., as the vendor's tools print it */
+  char bus_id[32]; /* of the PCI bus */
+} sar_gpu_facts;
 
 typedef struct sar_constant {
   const char *name;
@@ -317,36 +329,78 @@ SAR_API sar_status sar_barrier(sar_comm *comm, int64_t timeout_ns);
 /*
  * GPU backend only; the host backend does not export these.
  *
- * Buffers are device memory, and so is the arena. A collective still returns when its result is
- * there. Work of the caller that produces an input must be on the communicator's stream, or have
- * ended.
+ * Buffers are device memory, and so is the arena. A collective returns when its result is there,
+ * unless sar_gpu_enqueue_next came before it. Work of the caller that produces an input must be on
+ * the communicator's stream, or have ended.
+ *
+ * Differences to the functions above: sar_comm_connect, if the devices of two ranks cannot work
+ * together, gives all ranks the same status and message and does not abort: they can go on with
+ * another backend. sar_comm_renumber, sar_register and sar_deregister are SAR_UNSUPPORTED.
  *
  * Graph mode: between sar_gpu_capture_begin and sar_gpu_capture_end collectives are recorded,
  * together with whatever else the caller enqueues on the stream, on any buffers of the device. The
  * end of the capture is collective: ranks exchange their buffers and check that all recorded the
- * same sequence. Replays then run without the host; sar_gpu_wait tells how they went.
+ * same sequence. Replays then run without the host; sar_gpu_wait tells how they went. During a
+ * capture, nothing else may be called but sar_gpu_stream and sar_gpu_capture_cancel.
  */
 typedef struct sar_graph sar_graph;
 
 SAR_API sar_status sar_gpu_device_count(uint32_t *count);
 
+/* Takes no device memory: no context is opened. Devices are numbered as the driver does. */
+SAR_API sar_status sar_gpu_device_facts(uint32_t device, sar_gpu_facts *facts);
+
+/* Memory of the device that nobody uses. Opens a context for the call, if there is none. */
+SAR_API sar_status sar_gpu_free_memory(uint32_t device, uint64_t *bytes);
+
 /* The device of the calling thread's next sar_comm_create; 0 if never called. */
 SAR_API sar_status sar_gpu_select_device(uint32_t device);
 
-/* The communicator's stream (CUstream or hipStream_t). */
+/* The stream that the communicator's work goes to (CUstream or hipStream_t). */
 SAR_API sar_status sar_gpu_stream(const sar_comm *comm, void **stream);
 
-/* Copies that have ended when they return. */
+/*
+ * From here on the communicator's work goes to `stream`, which the caller owns and which lives
+ * until another one is named or the communicator is destroyed; NULL: its own one again. It starts
+ * when all that was enqueued on the stream before has ended.
+ */
+SAR_API sar_status sar_gpu_use_stream(sar_comm *comm, void *stream);
+
+/*
+ * The next collective returns when it has been enqueued: the ranks have compared their calls, and
+ * the kernels follow on the stream. What fails later is told by sar_gpu_wait or by any later call
+ * that waits. The buffers belong to the collective until then. The time-out holds for each wait of
+ * the kernels. It holds for one collective.
+ */
+SAR_API sar_status sar_gpu_enqueue_next(sar_comm *comm);
+
+/* Copies that have ended when they return. They do not wait for what is enqueued. */
 SAR_API sar_status sar_gpu_copy_to_device(sar_comm *comm, void *device, const void *host,
                                           uint64_t bytes);
 SAR_API sar_status sar_gpu_copy_to_host(sar_comm *comm, void *host, const void *device,
                                         uint64_t bytes);
 
 /*
- * Collective: makes the allocation that `device` lies in reachable for all peers, like the arena.
- * It must not be freed before the communicator is destroyed.
+ * Copies that are enqueued on the stream. They go through one of two buffers of pinned memory that
+ * the communicator owns, so that the caller fills or reads one while the other travels.
+ * sar_gpu_pinned_wait returns when the buffer's last copy has ended, with what had gone wrong on
+ * the stream before it. The caller must not touch a buffer between a copy and its wait.
  */
-SAR_API sar_status sar_gpu_register(sar_comm *comm, const void *device, int64_t timeout_ns);
+SAR_API sar_status sar_gpu_pinned(sar_comm *comm, uint32_t buffer, void **base, uint64_t *bytes);
+SAR_API sar_status sar_gpu_pinned_to_device(sar_comm *comm, uint32_t buffer, void *device,
+                                            uint64_t bytes);
+SAR_API sar_status sar_gpu_device_to_pinned(sar_comm *comm, uint32_t buffer, const void *device,
+                                            uint64_t bytes);
+SAR_API sar_status sar_gpu_pinned_wait(sar_comm *comm, uint32_t buffer, int64_t timeout_ns);
+
+/*
+ * Collective: makes the allocation that the buffer lies in reachable for all peers, like the arena.
+ * It must not be freed before the communicator is destroyed. If one rank cannot share its own
+ * buffer or reach another's, all ranks get the same status and message, nothing is registered, and
+ * the communicator lives on.
+ */
+SAR_API sar_status sar_gpu_register(sar_comm *comm, const void *device, uint64_t bytes,
+                                    int64_t timeout_ns);
 
 /* `replay_timeout_ns` bounds every wait of every replay. */
 SAR_API sar_status sar_gpu_capture_begin(sar_comm *comm, int64_t replay_timeout_ns);
@@ -354,10 +408,13 @@ SAR_API sar_status sar_gpu_capture_begin(sar_comm *comm, int64_t replay_timeout_
 /* Collective. On success *graph is owned by the caller: destroy it before the communicator. */
 SAR_API sar_status sar_gpu_capture_end(sar_comm *comm, int64_t timeout_ns, sar_graph **graph);
 
+/* Gives up the capture in progress: instead of its end, on all ranks. */
+SAR_API sar_status sar_gpu_capture_cancel(sar_comm *comm);
+
 /* Enqueues one replay on the communicator's stream. Refused if a captured buffer has been freed. */
 SAR_API sar_status sar_gpu_replay(sar_graph *graph);
 
-/* Returns when all replays so far have ended, with what went wrong in them. */
+/* Returns when all that was enqueued has ended, with what went wrong in it. */
 SAR_API sar_status sar_gpu_wait(sar_comm *comm, int64_t timeout_ns);
 
 SAR_API void sar_gpu_graph_destroy(sar_graph *graph);

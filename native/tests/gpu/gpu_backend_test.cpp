@@ -100,7 +100,7 @@ TEST_F(Gpu, UnregisteredBuffersGoThroughStagingAndAreCountedUntilTheyAreRegister
     sar_statistics statistics;
     reduce(1);
     REQUIRE(sar_comm_statistics(rank.comm, &statistics) == SAR_OK && statistics.unregistered == 1);
-    REQUIRE(sar_gpu_register(rank.comm, other.arena, Rank::kTimeout) == SAR_OK);
+    REQUIRE(sar_gpu_register(rank.comm, other.arena, 64, Rank::kTimeout) == SAR_OK);
     reduce(2);
     REQUIRE(sar_comm_statistics(rank.comm, &statistics) == SAR_OK && statistics.unregistered == 1);
     REQUIRE(statistics.collectives == 2);

@@ -5,9 +5,15 @@
 // lets machines without a GPU test the host side; it says nothing about any device. Built once with
 // CUDA's names and once with HIP's (-DSIMULATE_HIP).
 //
-//   SIMULATED_DEVICES=2          how many devices (of 4 multiprocessors each)
-//   SIMULATED_FAIL=<call>:<error>[:<n>]   the n-th call (from 1) of that name, and all later ones,
-//   fail
+//   SIMULATED_DEVICES=2          how many devices the machine has (of 4 multiprocessors each); of
+//                                these CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES show some
+//   SIMULATED_MEMORY=<bytes>     of each device; of 4 GiB otherwise
+//   SIMULATED_PEER_ACCESS=0      no device reaches another one's memory
+//   SIMULATED_FAIL=<call>[@<device>]:<error>[:<n>]   the n-th call (from 1) of that name, and all
+//                                later ones, fail; only with that device current, if one is given
+//
+// Tests in one process ask and tell it through functions that no driver has: simulated_fail (as
+// SIMULATED_FAIL) and simulated_open_handles (of peers' memory).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,27 +57,73 @@ struct IpcHandle {
   char bytes[64];
 };
 
-int told_to_fail(const char* name) {
-  static const char* const told = std::getenv("SIMULATED_FAIL");
-  static std::atomic<int> calls{0};
-  if (told == nullptr) return 0;
-  char call[64] = {};
-  int error = 0, from = 1;
-  if (std::sscanf(told, "%63[^:]:%d:%d", call, &error, &from) < 2) return 0;
-  if (std::strcmp(call, name) != 0) return 0;
-  return ++calls >= from ? error : 0;
+constexpr int kMostDevices = 16;
+int contexts[kMostDevices];
+thread_local int current_device = 0;
+
+// What is to fail; changed by tests while other threads call.
+struct Told {
+  std::mutex mutex;
+  std::string call;
+  int device = -1, error = 0, from = 1, calls = 0;
+
+  Told() { tell(std::getenv("SIMULATED_FAIL")); }
+  void tell(const char* text) {
+    std::lock_guard lock(mutex);
+    call.clear();
+    device = -1, error = 0, from = 1, calls = 0;
+    char name[64] = {};
+    if (text == nullptr || std::sscanf(text, "%63[^:@]", name) != 1) return;
+    const char* rest = text + std::strlen(name);
+    if (*rest == '@')
+      device = static_cast<int>(std::strtol(rest + 1, const_cast<char**>(&rest), 10));
+    if (std::sscanf(rest, ":%d:%d", &error, &from) >= 1) call = name;
+  }
+  int fails(const char* name, int on) {
+    std::lock_guard lock(mutex);
+    if (call != name || (device >= 0 && device != on)) return 0;
+    return ++calls >= from ? error : 0;
+  }
+};
+Told told;
+
+int told_to_fail(const char* name) { return told.fails(name, current_device); }
+
+size_t number_of(const char* variable, size_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-int devices() {
-  const char* text = std::getenv("SIMULATED_DEVICES");
-  return text != nullptr ? std::atoi(text) : 1;
+// The machine's numbers of the devices that this process may see.
+const std::vector<int>& visible() {
+  static const std::vector<int> devices = [] {
+    const int all = static_cast<int>(number_of("SIMULATED_DEVICES", 1));
+    std::vector<int> result;
+    const char* list = std::getenv(TEXT(NAME(CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES)));
+    if (list == nullptr) {
+      for (int d = 0; d < all; ++d) result.push_back(d);
+      return result;
+    }
+    while (*list >= '0' && *list <= '9') {
+      char* end = nullptr;
+      const int device = static_cast<int>(std::strtol(list, &end, 10));
+      if (device >= all) break;
+      result.push_back(device);
+      list = *end == ',' ? end + 1 : end;
+    }
+    return result;
+  }();
+  return devices;
 }
+int devices() { return static_cast<int>(visible().size()); }
 
 struct Memory {
   size_t bytes;
   int file;
   unsigned long long identity;
   bool opened;
+  int device;
+  bool pooled;
 };
 
 std::mutex mutex;
@@ -83,13 +135,25 @@ uint64_t map_file(int file, size_t bytes) {
   return at == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(at);
 }
 
-int allocate(uint64_t* address, size_t bytes) {
+// Under the lock.
+size_t free_bytes(int device) {
+  size_t used = 0;
+  for (const auto& [address, m] : memory) used += !m.opened && m.device == device ? m.bytes : 0;
+  const size_t all = number_of("SIMULATED_MEMORY", size_t{4} << 30);
+  return used < all ? all - used : 0;
+}
+
+int allocate(uint64_t* address, size_t bytes, bool pooled = false) {
+  {
+    std::lock_guard lock(mutex);
+    if (bytes > free_bytes(current_device)) return kOutOfMemory;
+  }
   const int file = memfd_create("simulated-gpu", MFD_CLOEXEC);
   if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
   const uint64_t at = map_file(file, bytes);
   if (at == 0) return kOutOfMemory;
   std::lock_guard lock(mutex);
-  memory[at] = {bytes, file, next_identity++, false};
+  memory[at] = {bytes, file, next_identity++, false, current_device, pooled};
   *address = at;
   return 0;
 }
@@ -140,6 +204,7 @@ class Stream {
     grid_->run(kernel, launch, blocks);
   }
   std::unique_ptr<std::vector<Work>> captured;
+  const int device = current_device;
 
  private:
   void run() {
@@ -184,6 +249,14 @@ struct Event {
   EXPORTED int NAME(cuda, hip)          \
   parameters
 
+EXPORTED void simulated_fail(const char* text) { told.tell(text); }
+EXPORTED int simulated_open_handles() {
+  std::lock_guard lock(mutex);
+  int count = 0;
+  for (const auto& [address, m] : memory) count += m.opened ? 1 : 0;
+  return count;
+}
+
 SIMULATE(cuInit, hipInit, (unsigned)) {
   FAIL_IF_TOLD(cuInit, hipInit);
   return 0;
@@ -208,11 +281,50 @@ SIMULATE(cuDeviceGetAttribute, hipDeviceGetAttribute, (int* value, int, int)) {
 }
 SIMULATE(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId, (char* id, int bytes, int device)) {
   FAIL_IF_TOLD(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId);
-  std::snprintf(id, static_cast<size_t>(bytes), "simulated:%d", device);
+  if (device >= devices()) return kInvalidValue;
+  std::snprintf(id, static_cast<size_t>(bytes), "simulated:%d",
+                visible()[static_cast<size_t>(device)]);
+  return 0;
+}
+SIMULATE(cuDeviceGetByPCIBusId, hipDeviceGetByPCIBusId, (int* device, const char* id)) {
+  int number = 0;
+  if (std::sscanf(id, "simulated:%d", &number) != 1) return kInvalidValue;
+  for (int d = 0; d < devices(); ++d) {
+    *device = d;
+    if (visible()[static_cast<size_t>(d)] == number) return 0;
+  }
+  return kInvalidValue;
+}
+SIMULATE(cuDeviceGetName, hipDeviceGetName, (char* name, int bytes, int)) {
+  FAIL_IF_TOLD(cuDeviceGetName, hipDeviceGetName);
+  std::snprintf(name, static_cast<size_t>(bytes), "simulated, not a GPU");
+  return 0;
+}
+SIMULATE(cuDeviceGetUuid_v2, hipDeviceGetUuid, (char* uuid, int device)) {
+  const int number = visible()[static_cast<size_t>(device)];
+#if defined(SIMULATE_HIP)
+  char text[17];
+  std::snprintf(text, sizeof text, "5131000000000%03x", static_cast<unsigned>(number));
+  std::memcpy(uuid, text, 16);
+#else
+  std::memset(uuid, 0, 16);
+  uuid[0] = 0x51;
+  uuid[15] = static_cast<char>(number);
+#endif
+  return 0;
+}
+SIMULATE(cuDeviceTotalMem_v2, hipDeviceTotalMem, (size_t * bytes, int)) {
+  *bytes = number_of("SIMULATED_MEMORY", size_t{4} << 30);
+  return 0;
+}
+SIMULATE(cuMemGetInfo_v2, hipMemGetInfo, (size_t * available, size_t* all)) {
+  std::lock_guard lock(mutex);
+  *available = free_bytes(current_device);
+  *all = number_of("SIMULATED_MEMORY", size_t{4} << 30);
   return 0;
 }
 SIMULATE(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int, int)) {
-  *can = 1;
+  *can = number_of("SIMULATED_PEER_ACCESS", 1) != 0 ? 1 : 0;
   return 0;
 }
 SIMULATE(cuMemAlloc_v2, hipMalloc, (uint64_t * address, size_t bytes)) {
@@ -247,6 +359,31 @@ SIMULATE(cuMemcpyDtoH_v2, hipMemcpyDtoH, (void* to, uint64_t from, size_t bytes)
   std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
   return 0;
 }
+SIMULATE(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
+         (uint64_t to, const void* from, size_t bytes, void* stream)) {
+  FAIL_IF_TOLD(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync);
+  submit(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+  return 0;
+}
+SIMULATE(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync,
+         (void* to, uint64_t from, size_t bytes, void* stream)) {
+  FAIL_IF_TOLD(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync);
+  submit(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+  return 0;
+}
+// What frameworks call for memory from a pool; the backend never does.
+SIMULATE(cuMemAllocAsync, hipMallocAsync, (uint64_t * address, size_t bytes, void*)) {
+  return allocate(address, bytes, true);
+}
+SIMULATE(cuMemHostAlloc, hipHostMalloc, (void** memory, size_t bytes, unsigned)) {
+  FAIL_IF_TOLD(cuMemHostAlloc, hipHostMalloc);
+  *memory = std::malloc(bytes);
+  return *memory != nullptr ? 0 : kOutOfMemory;
+}
+SIMULATE(cuMemFreeHost, hipHostFree, (void* memory)) {
+  std::free(memory);
+  return 0;
+}
 SIMULATE(cuMemHostRegister_v2, hipHostRegister, (void*, size_t, unsigned)) {
   FAIL_IF_TOLD(cuMemHostRegister_v2, hipHostRegister);
   return 0;
@@ -262,7 +399,7 @@ SIMULATE(cuIpcGetMemHandle, hipIpcGetMemHandle, (IpcHandle * handle, uint64_t ad
   FAIL_IF_TOLD(cuIpcGetMemHandle, hipIpcGetMemHandle);
   std::lock_guard lock(mutex);
   const auto found = memory.find(address);
-  if (found == memory.end()) return kInvalidValue;
+  if (found == memory.end() || found->second.pooled) return kInvalidValue;
   *handle = {};
   std::snprintf(handle->bytes, sizeof handle->bytes, "%d %d %zu %llu", getpid(), found->second.file,
                 found->second.bytes, found->second.identity);
@@ -281,7 +418,7 @@ SIMULATE(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle,
   if (file < 0) return kInvalidValue;
   *address = map_file(file, bytes);
   std::lock_guard lock(mutex);
-  memory[*address] = {bytes, file, 0, true};
+  memory[*address] = {bytes, file, 0, true, current_device, false};
   return *address != 0 ? 0 : kOutOfMemory;
 }
 SIMULATE(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (uint64_t address)) {
@@ -342,6 +479,11 @@ SIMULATE(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* handle, uns
     while (event->reached < number) sched_yield();
   });
   return 0;
+}
+SIMULATE(cuEventQuery, hipEventQuery, (void* handle)) {
+  FAIL_IF_TOLD(cuEventQuery, hipEventQuery);
+  const auto* event = static_cast<Event*>(handle);
+  return event->reached >= event->recorded ? 0 : kNotReadyYet;
 }
 SIMULATE(cuEventSynchronize, hipEventSynchronize, (void* handle)) {
   auto* event = static_cast<Event*>(handle);
@@ -404,11 +546,30 @@ SIMULATE(cuGraphDestroy, hipGraphDestroy, (void* graph)) {
   return 0;
 }
 
+SIMULATE(cuPointerGetAttribute, hipPointerGetAttribute,
+         (void* value, int attribute, uint64_t address)) {
+  std::lock_guard lock(mutex);
+  auto found = memory.upper_bound(address);
+  if (found == memory.begin()) return kInvalidValue;
+  --found;
+  const Memory& m = found->second;
+  if (address - found->first >= m.bytes) return kInvalidValue;
+  const int number = attribute == 9 ? m.device : m.pooled ? 0 : 1;
+  if (attribute == 7) {
+    std::memcpy(value, &m.identity, 8);
+  } else {
+    std::memcpy(value, &number, 4);
+  }
+  return 0;
+}
+
 // What only one vendor has.
 #if defined(SIMULATE_HIP)
 EXPORTED int hipSetDevice(int device) {
-  FAIL_IF_TOLD(hipSetDevice, hipSetDevice);
-  return device < devices() ? 0 : kInvalidValue;
+  if (device >= devices()) return kInvalidValue;
+  if (const int error = told.fails("hipSetDevice", device)) return error;
+  current_device = device;
+  return 0;
 }
 EXPORTED int hipDeviceEnablePeerAccess(int, unsigned) {
   FAIL_IF_TOLD(hipDeviceEnablePeerAccess, hipDeviceEnablePeerAccess);
@@ -420,16 +581,20 @@ EXPORTED int hipExtMallocWithFlags(uint64_t* address, size_t bytes, unsigned fla
   if (flags == 3) return kInvalidValue;  // as before ROCm 5.7: fine-grained is the fallback
   return allocate(address, bytes);
 }
-#else
-EXPORTED int cuDevicePrimaryCtxRetain(void** context, int) {
-  FAIL_IF_TOLD(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain);
-  static int anything;
-  *context = &anything;
+EXPORTED int hipStreamGetDevice(void* stream, int* device) {
+  *device = stream_of(stream)->device;
   return 0;
 }
+#else
+EXPORTED int cuDevicePrimaryCtxRetain(void** context, int device) {
+  if (device >= devices()) return kInvalidValue;
+  *context = &contexts[device];
+  return told.fails("cuDevicePrimaryCtxRetain", device);
+}
 EXPORTED int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
-EXPORTED int cuCtxSetCurrent(void*) {
+EXPORTED int cuCtxSetCurrent(void* context) {
   FAIL_IF_TOLD(cuCtxSetCurrent, cuCtxSetCurrent);
+  if (context != nullptr) current_device = static_cast<int>(static_cast<int*>(context) - contexts);
   return 0;
 }
 EXPORTED int cuCtxEnablePeerAccess(void*, unsigned) {
@@ -440,11 +605,8 @@ EXPORTED int cuGetErrorString(int, const char** text) {
   *text = "simulated error";
   return 0;
 }
-EXPORTED int cuPointerGetAttribute(void* value, int, uint64_t address) {
-  std::lock_guard lock(mutex);
-  const auto found = memory.find(address);
-  if (found == memory.end()) return kInvalidValue;
-  std::memcpy(value, &found->second.identity, 8);
+EXPORTED int cuStreamGetCtx(void* stream, void** context) {
+  *context = &contexts[stream_of(stream)->device];
   return 0;
 }
 #endif

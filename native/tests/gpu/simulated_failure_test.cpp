@@ -110,8 +110,9 @@ TEST_F(Simulated, RegistrationsThatDifferBetweenRanksAreFoundBeforeHandlesAreExc
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
     REQUIRE(rank.open() == SAR_OK);
     if (rank.rank == 1) let_fail("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle", 201);
-    const sar_status status =
-        rank.rank == 0 ? sar_gpu_register(rank.comm, rank.arena, Rank::kTimeout) : all_reduce(rank);
+    const sar_status status = rank.rank == 0
+                                  ? sar_gpu_register(rank.comm, rank.arena, 64, Rank::kTimeout)
+                                  : all_reduce(rank);
     REQUIRE(status == SAR_MISMATCH);
   }));
 }
@@ -122,7 +123,7 @@ TEST_F(Simulated, MemoryThatCannotBeExportedIsRefusedWithTheReason) {
     if (rank.rank == 1) let_fail("cuIpcGetMemHandle", "hipIpcGetMemHandle", 1, 7);
     REQUIRE(rank.open() == SAR_OK);
     REQUIRE(other.open(1 << 20, 1 << 20, 0, 2) == SAR_OK);  // three exports each
-    REQUIRE(sar_gpu_register(rank.comm, other.arena, Rank::kTimeout) != SAR_OK);
+    REQUIRE(sar_gpu_register(rank.comm, other.arena, 64, Rank::kTimeout) != SAR_OK);
     REQUIRE(last_error_has("virtual-memory pool"));
     other.close();
   }));

@@ -15,6 +15,10 @@
 // HIP's C++ header adds a template of the same name, which hides the plain declaration.
 inline hipError_t plain_malloc(void** pointer, size_t bytes) { return hipMalloc(pointer, bytes); }
 #define hipMalloc plain_malloc
+inline hipError_t plain_host_malloc(void** pointer, size_t bytes, unsigned flags) {
+  return hipHostMalloc(pointer, bytes, flags);
+}
+#define hipHostMalloc plain_host_malloc
 #endif
 
 struct IpcHandle {
@@ -63,12 +67,16 @@ static_assert(hipErrorNotReady == 600 && hipErrorPeerAccessAlreadyEnabled == 704
 static_assert(hipStreamNonBlocking == 1 && hipEventDisableTiming == 2 &&
               hipHostRegisterMapped == 2);
 static_assert(hipStreamCaptureModeRelaxed == 2);
+static_assert(HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL == 9 &&
+              HIP_POINTER_ATTRIBUTE_IS_LEGACY_HIP_IPC_CAPABLE == 10);
 #else
 static_assert(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT == 16);
 static_assert(CUDA_ERROR_NOT_READY == 600 && CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED == 704);
 static_assert(CU_STREAM_NON_BLOCKING == 1 && CU_EVENT_DISABLE_TIMING == 2);
 static_assert(CU_MEMHOSTREGISTER_DEVICEMAP == 2 && CU_STREAM_CAPTURE_MODE_RELAXED == 2);
 static_assert(CU_POINTER_ATTRIBUTE_BUFFER_ID == 7 && CU_JIT_MAX_REGISTERS == 0);
+static_assert(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL == 9 &&
+              CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE == 10);
 static_assert(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 1);
 #endif
 

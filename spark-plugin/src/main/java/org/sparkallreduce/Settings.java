@@ -23,6 +23,8 @@ import scala.Tuple2;
  * table in docs/operations.md is tested against.
  *
  * @param timeout how long a collective, or the opening of a communicator, waits for a rank
+ * @param backend where buffers are and what reduces them
+ * @param gpuShared whether several ranks may use one device
  * @param schedule the schedule of all-reduce calls that name none
  * @param arenaBytes size of each rank's symmetric arena
  * @param stagingBytes size of each rank's staging buffers
@@ -37,6 +39,8 @@ import scala.Tuple2;
  */
 public record Settings(
     Duration timeout,
+    Backend backend,
+    boolean gpuShared,
     Schedule schedule,
     long arenaBytes,
     long stagingBytes,
@@ -59,6 +63,26 @@ public record Settings(
           "How long a collective, or the opening of a communicator, waits for a rank that is alive"
               + " before it fails on all ranks. A rank whose process has died is noticed at once.",
           text -> duration(text, Duration.ofMillis(1)));
+
+  static final Setting<Backend> BACKEND =
+      new Setting<>(
+          PREFIX + "backend",
+          "backend",
+          "auto",
+          "Where the ranks' buffers are and what reduces them. auto: on the GPUs, if Spark has"
+              + " assigned one to every rank and all can work together, otherwise on the host, with"
+              + " a warning if any rank had one; gpu: the job fails where auto would take the host;"
+              + " host: no driver is touched.",
+          text -> oneOf(Backend.values(), text));
+
+  static final Setting<Boolean> GPU_SHARED =
+      new Setting<>(
+          PREFIX + "gpu.shared",
+          "boolean",
+          "false",
+          "Whether several ranks may use one GPU, which they then share the multiprocessors of."
+              + " Otherwise that is refused, since it mostly is a mistake in the resources.",
+          Settings::bool);
 
   static final Setting<Schedule> SCHEDULE =
       new Setting<>(
@@ -154,6 +178,8 @@ public record Settings(
   public static final List<Setting<?>> ALL =
       List.of(
           TIMEOUT,
+          BACKEND,
+          GPU_SHARED,
           SCHEDULE,
           AUTO_TABLE,
           ARENA_SIZE,
@@ -191,6 +217,8 @@ public record Settings(
     }
     return new Settings(
         TIMEOUT.in(conf),
+        BACKEND.in(conf),
+        GPU_SHARED.in(conf),
         SCHEDULE.in(conf),
         ARENA_SIZE.in(conf),
         STAGING_SIZE.in(conf),
@@ -213,6 +241,8 @@ public record Settings(
   public Settings withAutoTable(AutoTable table) {
     return new Settings(
         timeout,
+        backend,
+        gpuShared,
         schedule,
         arenaBytes,
         stagingBytes,

@@ -25,12 +25,23 @@ final class Arguments {
   }
 
   static long count(MemorySegment segment, DataType type) {
-    if (segment.byteSize() % type.bytes() != 0) {
+    return count(segment.byteSize(), type);
+  }
+
+  static long count(long bytes, DataType type) {
+    if (bytes < 0 || bytes % type.bytes() != 0) {
       throw new AllReduceException.Usage(
           "A segment of %d bytes does not hold whole elements of type %s (%d bytes each)."
-              .formatted(segment.byteSize(), type, type.bytes()));
+              .formatted(bytes, type, type.bytes()));
     }
-    return segment.byteSize() / type.bytes();
+    return bytes / type.bytes();
+  }
+
+  static void requireRoot(int root, int ranks) {
+    if (root < 0 || root >= ranks) {
+      throw new AllReduceException.Usage(
+          "Root %d is none of the ranks 0 to %d.".formatted(root, ranks - 1));
+    }
   }
 
   static void requireCount(long count, DataType type) {
@@ -56,5 +67,15 @@ final class Arguments {
               .formatted(wholeName, whole, sliceName, slice, ranks, wholeName, ranks));
     }
     return slice;
+  }
+
+  static MemorySegment segment(Object array) {
+    return switch (array) {
+      case double[] values -> MemorySegment.ofArray(values);
+      case float[] values -> MemorySegment.ofArray(values);
+      case int[] values -> MemorySegment.ofArray(values);
+      case long[] values -> MemorySegment.ofArray(values);
+      default -> throw new IllegalArgumentException("no array of numbers: " + array.getClass());
+    };
   }
 }

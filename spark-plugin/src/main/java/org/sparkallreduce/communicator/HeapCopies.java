@@ -9,15 +9,7 @@ import org.sparkallreduce.DataType;
  * piece is copied into registered memory, used there, and copied out. A collective must never pin
  * the heap: it waits for peers, which may wait for the garbage collector of this very process.
  */
-final class HeapCopies {
-  /**
-   * One collective on a piece: {@code count} elements in each slice of {@code in} and {@code out}.
-   */
-  @FunctionalInterface
-  interface Piece {
-    void call(MemorySegment in, MemorySegment out, long count);
-  }
-
+final class HeapCopies implements Copies {
   /**
    * Larger pieces would fall out of a core's own cache between the copy in, the collective and the
    * copy out; smaller ones would pay for more barriers.
@@ -31,14 +23,8 @@ final class HeapCopies {
     this.registered = registered;
   }
 
-  /**
-   * Calls {@code piece} as often as needed.
-   *
-   * @param inSlices how many slices of {@code count} elements {@code in} has: 1, the world size, or
-   *     0 where this rank's input is not read
-   * @param outSlices how many {@code out} has
-   */
-  void run(
+  @Override
+  public void run(
       MemorySegment in,
       int inSlices,
       MemorySegment out,

@@ -1,9 +1,12 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.communicator;
 
+import java.util.Optional;
 import java.util.UUID;
+import org.sparkallreduce.Device;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.ffm.NativeCommunicator;
+import org.sparkallreduce.ffm.NativeDevice;
 
 /**
  * This process's part of a connected communicator. It can outlive the stage that opened it: then
@@ -15,6 +18,7 @@ import org.sparkallreduce.ffm.NativeCommunicator;
  * @param worldSize how many members there are
  * @param arenaBytes size of each member's arena
  * @param stagingBytes size of each member's staging buffers, and of the copies of heap arrays
+ * @param gpu where its memory is, if it is not on the host
  */
 record Member(
     NativeCommunicator comm,
@@ -22,8 +26,16 @@ record Member(
     int number,
     int worldSize,
     long arenaBytes,
-    long stagingBytes)
+    long stagingBytes,
+    Optional<Gpu> gpu)
     implements AutoCloseable {
+
+  /**
+   * What a member on a device has besides.
+   *
+   * @param calls what only such a communicator can do
+   */
+  record Gpu(Device device, NativeDevice calls) {}
 
   /** Whether a stage with these needs can use it. */
   boolean fits(int ranks, Settings settings) {

@@ -5,32 +5,47 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.Backend;
 import org.sparkallreduce.ProcessIdentity;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.exchange.Agreement;
+import org.sparkallreduce.exchange.BackendChoice;
 import org.sparkallreduce.exchange.Exchange;
+import org.sparkallreduce.exchange.GpuOffer;
 import org.sparkallreduce.exchange.Held;
 import org.sparkallreduce.exchange.Hello;
 import org.sparkallreduce.exchange.HelloCodec;
 import org.sparkallreduce.exchange.HostIdentity;
+import org.sparkallreduce.ffm.Failure;
 import org.sparkallreduce.ffm.NativeCommunicator;
 import org.sparkallreduce.ffm.NativeFailure;
 import org.sparkallreduce.ffm.NativeLibrary;
 import org.sparkallreduce.ffm.Status;
 
 /**
- * How a rank comes to its communicator. It says in one exchange either where its memory is or what
- * it holds from an earlier stage. If all ranks hold the members of one communicator, they go on
- * with it, in the order of today's ranks. If none holds anything, they connect. If only some do,
- * those let go of it, and a second exchange brings all to the same point.
+ * How a rank comes to its communicator. It says in one exchange where its memory is, on its GPU or
+ * on the host, or what it holds from an earlier stage. From what all ranks said, all choose the
+ * same backend. If only some can use a GPU, those let go of their parts on it, and another exchange
+ * brings all to the host. There, if all ranks hold the members of one communicator, they go on with
+ * it, in the order of today's ranks. If none holds anything, they connect. If only some do, those
+ * let go of it, and another exchange brings all to the same point.
  */
 final class Opening {
-  /** A member, and what each rank of today's stage says of itself. */
-  record Opened(Member member, List<Hello> ranks) {}
+  private static final Logger LOG = LoggerFactory.getLogger(Opening.class);
+
+  /**
+   * A member, and what each rank of today's stage says of itself.
+   *
+   * @param fallback why the host was chosen although a rank had a GPU
+   */
+  record Opened(Member member, List<Hello> ranks, Optional<String> fallback) {}
 
   /** Making a Kryo takes longer than using it. */
   private static final HelloCodec CODEC = new HelloCodec();
@@ -61,32 +76,130 @@ final class Opening {
    */
   Opened open(Optional<UUID> lease, Leases leases) {
     requireWorldSize();
-    Member held = lease.map(id -> attach(id, leases)).orElse(null);
-    NativeCommunicator fresh = null;
+    GpuPart gpu = GpuPart.prepare(settings, identity, options());
+    Opened opened =
+        gpu.ready().isPresent()
+            ? openFromGpu(gpu.offer(), gpu.ready().get(), lease, leases)
+            : openFromHost(gpu.offer(), lease, leases);
+    if (identity.rank() == 0 && opened.fallback().isPresent()) {
+      LOG.warn("The host backend is used instead of GPUs, since {}", opened.fallback().get());
+    }
+    return opened;
+  }
+
+  private Opened openFromGpu(
+      GpuOffer offer, GpuPart.Ready ready, Optional<UUID> lease, Leases leases) {
+    BackendChoice choice;
     try {
-      fresh = held == null ? create() : null;
-      List<Hello> ranks = exchange(held, fresh);
-      if (held != null && allHoldIt(ranks)) {
-        renumber(held, ranks);
-        return new Opened(held, ranks);
-      }
-      if (ranks.stream().anyMatch(rank -> rank.held().isPresent())) {
-        if (held != null) {
-          held.close();
-          held = null;
-          fresh = create();
+      List<Hello> ranks = exchange(offer, Optional.empty(), ready.comm().handle());
+      choice = BackendChoice.of(ranks);
+      if (choice.backend() == Backend.GPU) {
+        Optional<Failure> failure = connect(ready.comm(), ranks);
+        if (failure.isEmpty()) {
+          return new Opened(member(ready), ranks, Optional.empty());
         }
-        ranks = exchange(null, fresh);
+        choice = BackendChoice.without(ranks, failure.get().message());
       }
-      return new Opened(connect(fresh, ranks), ranks);
     } catch (Throwable t) {
+      ready.comm().close();
+      throw t;
+    }
+    ready.comm().close();
+    try (var part = new HostPart(lease, leases)) {
+      return openOnHost(offer, part, part.exchange(offer), choice.reason());
+    }
+  }
+
+  private Opened openFromHost(GpuOffer offer, Optional<UUID> lease, Leases leases) {
+    try (var part = new HostPart(lease, leases)) {
+      List<Hello> ranks = part.exchange(offer);
+      BackendChoice choice = BackendChoice.of(ranks);
+      if (ranks.stream().anyMatch(rank -> rank.gpu().isReady())) {
+        ranks = part.exchange(offer); // those had no part on the host before
+      }
+      return openOnHost(offer, part, ranks, choice.reason());
+    }
+  }
+
+  private Opened openOnHost(
+      GpuOffer offer, HostPart part, List<Hello> first, Optional<String> fallback) {
+    List<Hello> ranks = first;
+    if (part.isHeld() && allHoldIt(ranks)) {
+      renumber(part.held(), ranks);
+      return new Opened(part.takeHeld(), ranks, fallback);
+    }
+    if (ranks.stream().anyMatch(rank -> rank.held().isPresent())) {
+      part.letGo();
+      ranks = part.exchange(offer);
+    }
+    List<Hello> connected = ranks;
+    connect(part.fresh(), ranks)
+        .ifPresent(
+            failure -> {
+              throw Failures.translate(failure, identity.rank(), connected);
+            });
+    return new Opened(part.takeFresh(), ranks, fallback);
+  }
+
+  /** What a rank brings for the host: a member of an earlier stage, or a new part. */
+  private final class HostPart implements AutoCloseable {
+    private @Nullable Member held;
+    private @Nullable NativeCommunicator fresh;
+
+    HostPart(Optional<UUID> lease, Leases leases) {
+      held = lease.map(id -> attach(id, leases)).orElse(null);
+      fresh = held == null ? create() : null;
+    }
+
+    boolean isHeld() {
+      return held != null;
+    }
+
+    Member held() {
+      return Objects.requireNonNull(held);
+    }
+
+    NativeCommunicator fresh() {
+      return Objects.requireNonNull(fresh);
+    }
+
+    List<Hello> exchange(GpuOffer offer) {
+      if (held == null) {
+        return Opening.this.exchange(offer, Optional.empty(), fresh().handle());
+      }
+      var word = new Held(held.opened(), held.number(), held.comm().sequence());
+      return Opening.this.exchange(offer, Optional.of(word), ByteBuffer.allocate(0));
+    }
+
+    /** Others do not hold what this rank holds: a new part instead. */
+    void letGo() {
+      if (held != null) {
+        held.close();
+        held = null;
+        fresh = create();
+      }
+    }
+
+    Member takeHeld() {
+      Member taken = held();
+      held = null;
+      return taken;
+    }
+
+    Member takeFresh() {
+      Member taken = member(fresh(), Optional.empty());
+      fresh = null;
+      return taken;
+    }
+
+    @Override
+    public void close() {
       if (held != null) {
         held.close();
       }
       if (fresh != null) {
         fresh.close();
       }
-      throw t;
     }
   }
 
@@ -116,27 +229,24 @@ final class Opening {
 
   private NativeCommunicator create() {
     try {
-      return NativeCommunicator.create(
-          library,
-          new NativeCommunicator.Options(
-              identity.rank(),
-              identity.worldSize(),
-              identity.session(),
-              settings.arenaBytes() + settings.stagingBytes(),
-              settings.stagingBytes(),
-              settings.spin().toNanos()));
+      return NativeCommunicator.create(library, options());
     } catch (NativeFailure e) {
       throw Failures.translate(e.failure(), identity.rank(), List.of());
     }
   }
 
-  private List<Hello> exchange(@Nullable Member held, @Nullable NativeCommunicator fresh) {
-    Optional<Held> word =
-        held == null
-            ? Optional.empty()
-            : Optional.of(new Held(held.opened(), held.number(), held.comm().sequence()));
-    ByteBuffer handle = fresh == null ? ByteBuffer.allocate(0) : fresh.handle();
-    String[] messages = exchange.allGather(CODEC.encode(hello(word, handle)));
+  private NativeCommunicator.Options options() {
+    return new NativeCommunicator.Options(
+        identity.rank(),
+        identity.worldSize(),
+        identity.session(),
+        settings.arenaBytes() + settings.stagingBytes(),
+        settings.stagingBytes(),
+        settings.spin().toNanos());
+  }
+
+  private List<Hello> exchange(GpuOffer offer, Optional<Held> held, ByteBuffer handle) {
+    String[] messages = exchange.allGather(CODEC.encode(hello(offer, held, handle)));
     var ranks = new ArrayList<Hello>(messages.length);
     for (int rank = 0; rank < messages.length; rank++) {
       ranks.add(checkHandle(CODEC.decode(rank, messages[rank])));
@@ -145,7 +255,7 @@ final class Opening {
     return List.copyOf(ranks);
   }
 
-  private Hello hello(Optional<Held> held, ByteBuffer handle) {
+  private Hello hello(GpuOffer offer, Optional<Held> held, ByteBuffer handle) {
     return new Hello(
         Hello.PROTOCOL,
         identity.rank(),
@@ -161,6 +271,7 @@ final class Opening {
         settings.stagingBytes(),
         settings.schedule(),
         settings.autoTable().fingerprint(),
+        offer,
         held,
         handle);
   }
@@ -199,30 +310,54 @@ final class Opening {
   private void renumber(Member member, List<Hello> ranks) {
     int[] members = new int[ranks.size()];
     Arrays.setAll(members, rank -> ranks.get(rank).held().orElseThrow().member());
-    requireOk(member.comm().renumber(members), ranks);
+    requireOk(member.comm(), member.comm().renumber(members), ranks);
   }
 
-  private Member connect(NativeCommunicator fresh, List<Hello> ranks) {
+  /**
+   * Connects.
+   *
+   * @return why devices cannot work together: then all ranks get this, and go on without them
+   * @throws AllReduceException if it fails for any other reason
+   */
+  private Optional<Failure> connect(NativeCommunicator fresh, List<Hello> ranks) {
     List<ByteBuffer> handles = ranks.stream().map(Hello::handle).toList();
     abort.begin(fresh, identity.rank());
     try {
-      requireOk(fresh.connect(handles, settings.timeout().toNanos()), ranks);
+      if (fresh.connect(handles, settings.timeout().toNanos()) != Status.OK) {
+        Failure failure = fresh.lastFailure();
+        if (fresh.isOpen()) { // all ranks were there and agreed
+          return Optional.of(failure);
+        }
+        throw Failures.translate(failure, identity.rank(), ranks);
+      }
     } finally {
       abort.end();
     }
-    requireOk(fresh.setAutoTable(settings.autoTable().rows()), ranks); // an executor has one table
+    // An executor has one table.
+    requireOk(fresh, fresh.setAutoTable(settings.autoTable().rows()), ranks);
+    return Optional.empty();
+  }
+
+  private Member member(GpuPart.Ready ready) {
+    return member(
+        ready.comm(),
+        Optional.of(new Member.Gpu(ready.device(), ready.library().device(ready.comm()))));
+  }
+
+  private Member member(NativeCommunicator comm, Optional<Member.Gpu> gpu) {
     return new Member(
-        fresh,
+        comm,
         identity.session(),
         identity.rank(),
         identity.worldSize(),
         settings.arenaBytes(),
-        settings.stagingBytes());
+        settings.stagingBytes(),
+        gpu);
   }
 
-  private void requireOk(Status status, List<Hello> ranks) {
+  private void requireOk(NativeCommunicator comm, Status status, List<Hello> ranks) {
     if (status != Status.OK) {
-      throw Failures.translate(library.lastFailure(), identity.rank(), ranks);
+      throw Failures.translate(comm.lastFailure(), identity.rank(), ranks);
     }
   }
 }

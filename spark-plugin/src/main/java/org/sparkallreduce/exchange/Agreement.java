@@ -18,9 +18,17 @@ public final class Agreement {
           new Field(
               "session", Hello::session, "Open one communicator per rank in a barrier stage."),
           new Field(
-              "backend",
-              Hello::backend,
+              "native build",
+              Hello::build,
               "Use one build of spark-allreduce on the driver and on all executors."),
+          new Field(
+              "backend",
+              hello -> hello.gpu().setting(),
+              "Set spark.allreduce.backend once, for the whole application."),
+          new Field(
+              "whether a GPU may be shared",
+              hello -> hello.gpu().shared(),
+              "Set spark.allreduce.gpu.shared once, for the whole application."),
           new Field(
               "arena size",
               Hello::arenaBytes,

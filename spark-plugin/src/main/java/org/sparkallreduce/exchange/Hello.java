@@ -19,11 +19,12 @@ import org.sparkallreduce.Schedule;
  * @param hostIdentity whether two ranks can share memory at all
  * @param process the sender's process
  * @param device the address of the sender's GPU, if Spark assigned one
- * @param backend the native library's build: backend, version, ABI
+ * @param build the host library's own description: backend, version, compiler
  * @param arenaBytes size of its arena
  * @param stagingBytes size of its staging buffers
  * @param schedule the schedule of its all-reduce calls that name none
  * @param autoTable the fingerprint of its table for auto
+ * @param gpu what it says of its GPU
  * @param held what it holds from an earlier stage; then it has no handle
  * @param handle how peers reach its memory; read only; empty if it holds something
  */
@@ -37,16 +38,17 @@ public record Hello(
     HostIdentity hostIdentity,
     ProcessIdentity process,
     Optional<String> device,
-    String backend,
+    String build,
     long arenaBytes,
     long stagingBytes,
     Schedule schedule,
     String autoTable,
+    GpuOffer gpu,
     Optional<Held> held,
     ByteBuffer handle) {
 
   /** Raised whenever the encoding changes. */
-  public static final int PROTOCOL = 2;
+  public static final int PROTOCOL = 3;
 
   /** How messages to people name this rank. */
   public String describe() {

@@ -16,6 +16,7 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.zip.CRC32C;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.Backend;
 import org.sparkallreduce.ProcessIdentity;
 import org.sparkallreduce.Schedule;
 
@@ -28,6 +29,7 @@ public final class HelloCodec {
   static final int MAX_MESSAGE_BYTES = 4096;
   static final int MAX_TEXT_BYTES = 256;
   static final int MAX_HANDLE_BYTES = 1024;
+  static final int MAX_OBSTACLE_BYTES = 3 * GpuOffer.MOST_LETTERS; // in UTF-8
 
   /** Kryo itself would load a class that a message names, only to refuse it then. */
   private static final class NoNames extends DefaultClassResolver {
@@ -112,11 +114,12 @@ public final class HelloCodec {
       output.writeLong(hello.process().startTime());
       output.writeLong(hello.process().pidNamespace());
       writeText(output, hello.device().orElse(""));
-      writeText(output, hello.backend());
+      writeText(output, hello.build());
       output.writeLong(hello.arenaBytes());
       output.writeLong(hello.stagingBytes());
       output.writeInt(hello.schedule().code());
       writeText(output, hello.autoTable());
+      write(output, hello.gpu());
       output.writeBoolean(hello.held().isPresent());
       hello
           .held()
@@ -154,8 +157,37 @@ public final class HelloCodec {
           input.readLong(),
           schedule(input.readInt()),
           readText(input),
+          gpu(input),
           held(input),
           ByteBuffer.wrap(readBytes(input, MAX_HANDLE_BYTES)).asReadOnlyBuffer());
+    }
+
+    private static void write(Output output, GpuOffer gpu) {
+      writeText(output, gpu.setting().name());
+      output.writeBoolean(gpu.shared());
+      writeText(output, gpu.build());
+      writeText(output, gpu.uuid());
+      writeText(output, gpu.device());
+      writeBytes(output, gpu.obstacle().getBytes(StandardCharsets.UTF_8), MAX_OBSTACLE_BYTES);
+    }
+
+    private static GpuOffer gpu(Input input) {
+      return new GpuOffer(
+          backend(readText(input)),
+          input.readBoolean(),
+          readText(input),
+          readText(input),
+          readText(input),
+          new String(readBytes(input, MAX_OBSTACLE_BYTES), StandardCharsets.UTF_8));
+    }
+
+    private static Backend backend(String name) {
+      for (Backend backend : Backend.values()) {
+        if (backend.name().equals(name)) {
+          return backend;
+        }
+      }
+      throw new KryoException("it names an unknown backend");
     }
 
     private static Optional<Held> held(Input input) {

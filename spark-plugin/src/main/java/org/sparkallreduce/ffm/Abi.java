@@ -1,6 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.ffm;
 
+import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
@@ -14,9 +15,10 @@ import java.lang.invoke.VarHandle;
  * what the library itself says ({@code sar_constants}).
  */
 final class Abi {
-  static final int ABI_VERSION = 2;
+  static final int ABI_VERSION = 3;
   static final int MAX_RANKS = 16;
   static final int HANDLE_BYTES = 256;
+  static final int STATE_OPEN = 1;
   static final int STATE_ABORTED = 3;
   static final int MAX_AUTO_ROWS = 64;
 
@@ -63,6 +65,16 @@ final class Abi {
               JAVA_INT.withName("schedule"),
               JAVA_LONG.withName("bytes"))
           .withName("sar_auto_row");
+
+  static final StructLayout GPU_FACTS =
+      MemoryLayout.structLayout(
+              JAVA_INT.withName("vendor"),
+              JAVA_INT.withName("driver_version"),
+              JAVA_LONG.withName("memory_bytes"),
+              MemoryLayout.sequenceLayout(96, JAVA_BYTE).withName("name"),
+              MemoryLayout.sequenceLayout(48, JAVA_BYTE).withName("uuid"),
+              MemoryLayout.sequenceLayout(32, JAVA_BYTE).withName("bus_id"))
+          .withName("sar_gpu_facts");
 
   private Abi() {}
 

@@ -19,9 +19,9 @@ import org.sparkallreduce.Schedule;
 
 /**
  * One rank's {@code sar_comm}. It owns the native object: {@link #close} destroys it, and unmaps
- * all memory that it has handed out. Calls return a status; what failed is in {@link
- * NativeLibrary#lastFailure}. Used by one thread at a time, except {@link #abort} and {@link
- * #close}, which any thread may call.
+ * all memory that it has handed out. Calls return a status; what failed is in {@link #lastFailure}.
+ * Used by one thread at a time, except {@link #abort} and {@link #close}, which any thread may
+ * call.
  */
 public final class NativeCommunicator implements AutoCloseable {
   /** How many bytes {@link #handle} has. */
@@ -37,6 +37,7 @@ public final class NativeCommunicator implements AutoCloseable {
   /** How many rows {@link #setAutoTable} takes. */
   public static final int MAX_AUTO_ROWS = Abi.MAX_AUTO_ROWS;
 
+  private final NativeLibrary library;
   private final NativeFunctions functions;
   private final Object lifeLock = new Object();
   private MemorySegment comm;
@@ -66,7 +67,7 @@ public final class NativeCommunicator implements AutoCloseable {
       if (Status.of(status) != Status.OK) {
         throw new NativeFailure(library.lastFailure());
       }
-      return new NativeCommunicator(library.functions(), result.get(ADDRESS, 0));
+      return new NativeCommunicator(library, result.get(ADDRESS, 0));
     } catch (NativeFailure e) {
       throw e;
     } catch (Throwable t) {
@@ -74,9 +75,19 @@ public final class NativeCommunicator implements AutoCloseable {
     }
   }
 
-  private NativeCommunicator(NativeFunctions functions, MemorySegment comm) {
-    this.functions = functions;
+  private NativeCommunicator(NativeLibrary library, MemorySegment comm) {
+    this.library = library;
+    this.functions = library.functions();
     this.comm = comm;
+  }
+
+  /** What the last failed call of the calling thread has to say. */
+  public Failure lastFailure() {
+    return library.lastFailure();
+  }
+
+  MemorySegment address() {
+    return comm;
   }
 
   /** What a peer needs to reach this rank: {@link #HANDLE_BYTES} bytes. */
@@ -184,6 +195,15 @@ public final class NativeCommunicator implements AutoCloseable {
   public boolean isAborted() {
     try {
       return (int) functions.commState().invokeExact(comm) == Abi.STATE_ABORTED;
+    } catch (Throwable t) {
+      throw NativeLibrary.unexpected(t);
+    }
+  }
+
+  /** True once it is connected, until it is detached or aborted. */
+  public boolean isOpen() {
+    try {
+      return (int) functions.commState().invokeExact(comm) == Abi.STATE_OPEN;
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }

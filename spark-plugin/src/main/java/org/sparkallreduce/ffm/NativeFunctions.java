@@ -100,7 +100,8 @@ record NativeFunctions(
         binder.address("sar_barrier"));
   }
 
-  private record Binder(SymbolLookup library, Linker linker) {
+  /** Finds functions of a library, for this record and others. */
+  record Binder(SymbolLookup library, Linker linker) {
     MemorySegment address(String name) {
       return library
           .find(name)

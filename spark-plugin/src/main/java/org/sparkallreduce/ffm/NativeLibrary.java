@@ -7,6 +7,7 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.VarHandle;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -14,8 +15,8 @@ import java.util.Optional;
 import org.sparkallreduce.AllReduceException;
 
 /**
- * The native library of this process, bound. It is loaded once and never unloaded. Thread safe;
- * what {@link #lastFailure} says belongs to the calling thread.
+ * A native library of this process, bound: one backend. It is loaded once and never unloaded.
+ * Thread safe; what {@link #lastFailure} says belongs to the calling thread.
  */
 public final class NativeLibrary {
   private static final VarHandle STATUS = Abi.field(Abi.FAILURE, "status");
@@ -40,9 +41,14 @@ public final class NativeLibrary {
    *     do
    */
   public static NativeLibrary load(Optional<String> directory) {
+    return bind(NativeLoader.load(NativeLoader.HOST, directory));
+  }
+
+  /** Binds a loaded library of the version of this jar. */
+  static NativeLibrary bind(SymbolLookup symbols) {
     NativeFunctions functions;
     try {
-      functions = NativeFunctions.bind(NativeLoader.load(NativeLoader.HOST, directory));
+      functions = NativeFunctions.bind(symbols);
     } catch (IllegalArgumentException e) {
       throw new AllReduceException.Setup(
           "The native library does not fit this jar: "

@@ -106,7 +106,8 @@ final class NativeLoader {
     }
   }
 
-  private static SymbolLookup open(Path file) {
+  /** Loads a library from where it is. */
+  static SymbolLookup open(Path file) {
     try {
       return SymbolLookup.libraryLookup(file, Arena.global());
     } catch (IllegalArgumentException e) {

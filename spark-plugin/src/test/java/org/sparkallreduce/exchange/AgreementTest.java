@@ -13,6 +13,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.sparkallreduce.AllReduceException;
+import org.sparkallreduce.Backend;
 
 class AgreementTest {
   @Test
@@ -25,7 +26,12 @@ class AgreementTest {
   static Stream<Arguments> differences() {
     return Stream.of(
         difference("session", parts -> parts.withSession(new UUID(9, 9))),
-        difference("backend", parts -> parts.withBackend("host 0.2")),
+        difference("native build", parts -> parts.withBuild("host 0.2")),
+        difference(
+            "spark.allreduce.backend", parts -> parts.withGpu(GpuOffer.none(Backend.HOST, false))),
+        difference(
+            "spark.allreduce.gpu.shared",
+            parts -> parts.withGpu(GpuOffer.none(Backend.AUTO, true))),
         difference("spark.allreduce.arena.size", parts -> parts.withArenaBytes(1 << 21)),
         difference("spark.allreduce.staging.size", parts -> parts.withStagingBytes(1 << 17)),
         difference("spark.allreduce.auto.table", parts -> parts.withAutoTable("3 rows")));

@@ -29,6 +29,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.AutoTable;
+import org.sparkallreduce.Backend;
 import org.sparkallreduce.ProcessIdentity;
 import org.sparkallreduce.Schedule;
 
@@ -66,6 +67,7 @@ class HelloCodecTest {
         1 << 16,
         Schedule.AUTO,
         AutoTable.packed().fingerprint(),
+        GpuOffer.none(Backend.AUTO, false),
         held,
         ByteBuffer.wrap(new byte[handleBytes]).asReadOnlyBuffer());
   }

@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.function.UnaryOperator;
+import org.sparkallreduce.Backend;
 import org.sparkallreduce.ProcessIdentity;
 import org.sparkallreduce.Schedule;
 
@@ -28,73 +29,127 @@ final class Hellos {
         1 << 16,
         Schedule.DIRECT_WRITE,
         "2 rows",
+        rank % 2 == 0 ? GpuOffer.none(Backend.AUTO, false) : readyGpu(rank),
         rank % 3 == 0 ? Optional.empty() : Optional.of(new Held(new UUID(3, 4), rank - 1, 99)),
         ByteBuffer.wrap(new byte[256]).asReadOnlyBuffer());
   }
 
+  private static GpuOffer readyGpu(int rank) {
+    return new GpuOffer(Backend.AUTO, false, "gpu 0.1", "GPU-" + rank, "a GPU " + rank, "");
+  }
+
   /** A message that differs from the usual one in what {@code change} does to its parts. */
   static Hello of(int rank, int worldSize, UnaryOperator<Parts> change) {
-    Parts parts =
-        change.apply(new Parts(new UUID(1, 2), "boot", 12, "host 0.1", 1 << 20, 1 << 16, "2 rows"));
     Hello usual = of(rank, worldSize);
+    Parts parts =
+        change.apply(
+            new Parts(
+                usual.session(),
+                usual.hostIdentity(),
+                usual.process(),
+                usual.build(),
+                usual.arenaBytes(),
+                usual.stagingBytes(),
+                usual.autoTable(),
+                usual.gpu()));
     return new Hello(
         usual.protocol(),
         rank,
         worldSize,
-        parts.session(),
+        parts.session,
         usual.executorId(),
         usual.host(),
-        new HostIdentity(parts.bootId(), 11, parts.sharedMemoryDevice()),
-        usual.process(),
+        parts.host,
+        parts.process,
         usual.device(),
-        parts.backend(),
-        parts.arenaBytes(),
-        parts.stagingBytes(),
+        parts.build,
+        parts.arenaBytes,
+        parts.stagingBytes,
         usual.schedule(),
-        parts.autoTable(),
+        parts.autoTable,
+        parts.gpu,
         usual.held(),
         usual.handle());
   }
 
-  record Parts(
-      UUID session,
-      String bootId,
-      long sharedMemoryDevice,
-      String backend,
-      long arenaBytes,
-      long stagingBytes,
-      String autoTable) {
+  /** What tests change; each method changes it in place and returns it. */
+  static final class Parts {
+    private UUID session;
+    private HostIdentity host;
+    private ProcessIdentity process;
+    private String build;
+    private long arenaBytes;
+    private long stagingBytes;
+    private String autoTable;
+    private GpuOffer gpu;
+
+    Parts(
+        UUID session,
+        HostIdentity host,
+        ProcessIdentity process,
+        String build,
+        long arenaBytes,
+        long stagingBytes,
+        String autoTable,
+        GpuOffer gpu) {
+      this.session = session;
+      this.host = host;
+      this.process = process;
+      this.build = build;
+      this.arenaBytes = arenaBytes;
+      this.stagingBytes = stagingBytes;
+      this.autoTable = autoTable;
+      this.gpu = gpu;
+    }
+
     Parts withSession(UUID other) {
-      return new Parts(
-          other, bootId, sharedMemoryDevice, backend, arenaBytes, stagingBytes, autoTable);
+      session = other;
+      return this;
     }
 
     Parts withBootId(String other) {
-      return new Parts(
-          session, other, sharedMemoryDevice, backend, arenaBytes, stagingBytes, autoTable);
+      host = new HostIdentity(other, host.ipcNamespace(), host.sharedMemoryDevice());
+      return this;
+    }
+
+    Parts withIpcNamespace(long other) {
+      host = new HostIdentity(host.bootId(), other, host.sharedMemoryDevice());
+      return this;
     }
 
     Parts withSharedMemoryDevice(long other) {
-      return new Parts(session, bootId, other, backend, arenaBytes, stagingBytes, autoTable);
+      host = new HostIdentity(host.bootId(), host.ipcNamespace(), other);
+      return this;
     }
 
-    Parts withBackend(String other) {
-      return new Parts(
-          session, bootId, sharedMemoryDevice, other, arenaBytes, stagingBytes, autoTable);
+    Parts withPidNamespace(long other) {
+      process = new ProcessIdentity(process.pid(), process.startTime(), other);
+      return this;
+    }
+
+    Parts withBuild(String other) {
+      build = other;
+      return this;
     }
 
     Parts withArenaBytes(long other) {
-      return new Parts(
-          session, bootId, sharedMemoryDevice, backend, other, stagingBytes, autoTable);
+      arenaBytes = other;
+      return this;
     }
 
     Parts withStagingBytes(long other) {
-      return new Parts(session, bootId, sharedMemoryDevice, backend, arenaBytes, other, autoTable);
+      stagingBytes = other;
+      return this;
     }
 
     Parts withAutoTable(String other) {
-      return new Parts(
-          session, bootId, sharedMemoryDevice, backend, arenaBytes, stagingBytes, other);
+      autoTable = other;
+      return this;
+    }
+
+    Parts withGpu(GpuOffer other) {
+      gpu = other;
+      return this;
     }
   }
 }
