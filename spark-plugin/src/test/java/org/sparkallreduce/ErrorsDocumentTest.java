@@ -38,7 +38,9 @@ class ErrorsDocumentTest {
     List<String> documented = documented();
     List<String> texts = new ArrayList<>();
     sources("src/main/java", ".java").forEach(file -> collect(JAVA, read(file), texts));
-    sources("../native/host", ".cpp").forEach(file -> collect(NATIVE, read(file), texts));
+    for (String backend : List.of("../native/host", "../native/gpu")) {
+      sources(backend, ".cpp").forEach(file -> collect(NATIVE, read(file), texts));
+    }
 
     assertThat(texts).as("the patterns still find them").hasSizeGreaterThan(100);
     assertThat(texts)
