@@ -29,7 +29,7 @@ class ErrorsDocumentTest {
 
   /** Values: of code, and the words in capitals of the document. Symmetric, so "A" is one too. */
   private static final Pattern VALUE =
-      Pattern.compile("%[.0-9]*(?:llu|lld|zu|[a-z])|\\b[A-Z]+\\b|\\b\\d+\\b");
+      Pattern.compile("%#?[.0-9]*(?:llu|lld|llx|zu|[a-z])|\\b[A-Z]+\\b|\\b\\d+\\b");
 
   private static final int FEWEST_LETTERS = 5;
 
