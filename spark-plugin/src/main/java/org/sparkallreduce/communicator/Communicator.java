@@ -60,7 +60,7 @@ import org.sparkallreduce.ffm.Status;
  * <p><b>Ownership.</b> It owns its shared memory until {@link #close}. The communicator of a stage
  * is closed with the stage.
  */
-public final class Communicator implements AutoCloseable {
+public final class Communicator extends ArrayCollectives implements AutoCloseable {
   /** Where buffers begin: a multiple of the cache line, and of what streaming stores like. */
   private static final long BUFFER_ALIGNMENT = 256;
 
@@ -310,57 +310,15 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(double[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(double[] in, double[] out, ReduceOp op) {
-    long count = Arguments.requireSameCount(in.length, out.length);
-    allReduceArray(in, out, (int) count, ValueLayout.JAVA_DOUBLE_UNALIGNED, DataType.FLOAT64, op);
-  }
-
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(float[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(float[] in, float[] out, ReduceOp op) {
-    long count = Arguments.requireSameCount(in.length, out.length);
-    allReduceArray(in, out, (int) count, ValueLayout.JAVA_FLOAT_UNALIGNED, DataType.FLOAT32, op);
-  }
-
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(int[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(int[] in, int[] out, ReduceOp op) {
-    long count = Arguments.requireSameCount(in.length, out.length);
-    allReduceArray(in, out, (int) count, ValueLayout.JAVA_INT_UNALIGNED, DataType.INT32, op);
-  }
-
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(long[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(long[] in, long[] out, ReduceOp op) {
-    long count = Arguments.requireSameCount(in.length, out.length);
-    allReduceArray(in, out, (int) count, ValueLayout.JAVA_LONG_UNALIGNED, DataType.INT64, op);
-  }
-
   /** Reduces elements of {@code type} in {@code in} over all ranks into {@code out}. */
+  @Override
   public void allReduce(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
     allReduce(in, out, type, op, settings.schedule());
   }
 
   /** The call of a training loop on the heap: without an object for each call or each piece. */
-  private void allReduceArray(
+  @Override
+  void allReduceArray(
       Object in, Object out, int count, ValueLayout layout, DataType type, ReduceOp op) {
     if (!(copies instanceof HeapCopies heap)) {
       allReduce(Arguments.segment(in), Arguments.segment(out), type, op);
@@ -441,27 +399,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(double[] in, double[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64, op);
-  }
-
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(float[] in, float[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32, op);
-  }
-
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(int[] in, int[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32, op);
-  }
-
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(long[] in, long[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64, op);
-  }
-
   /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, on any memory. */
+  @Override
   public void reduceScatter(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
     Arguments.requireWritable(out);
     requireNotCapturing("reduce-scatter");
@@ -517,27 +456,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(double[] in, double[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64);
-  }
-
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(float[] in, float[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32);
-  }
-
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(int[] in, int[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32);
-  }
-
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(long[] in, long[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64);
-  }
-
   /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, on any memory. */
+  @Override
   public void allGather(MemorySegment in, MemorySegment out, DataType type) {
     Arguments.requireWritable(out);
     requireNotCapturing("all-gather");
@@ -590,27 +510,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(double[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.FLOAT64, root);
-  }
-
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(float[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.FLOAT32, root);
-  }
-
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(int[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.INT32, root);
-  }
-
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(long[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.INT64, root);
-  }
-
   /** As {@link #broadcast(RegisteredBuffer, int)}, on any memory. */
+  @Override
   public void broadcast(MemorySegment values, DataType type, int root) {
     Arguments.requireWritable(values);
     Arguments.requireRoot(root, size());
