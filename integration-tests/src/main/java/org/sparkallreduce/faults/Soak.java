@@ -65,6 +65,9 @@ public final class Soak {
   /** A fifth of the time; long enough for the JVM to compile what is used often. */
   private static final int WARM_UP_PART = 5;
 
+  /** On a machine that is busy itself, rounds take long without any work. */
+  private static final long LONGEST_PAUSE_NANOS = 250_000_000;
+
   private static final int REPORTS = 10;
   private static final int ROUNDS_PER_SAMPLE = 50;
 
@@ -124,7 +127,8 @@ public final class Soak {
       do {
         long start = System.nanoTime();
         round();
-        LockSupport.parkNanos((System.nanoTime() - start) * (100 - share) / share);
+        long pause = (System.nanoTime() - start) * (100 - share) / share;
+        LockSupport.parkNanos(Math.min(pause, LONGEST_PAUSE_NANOS));
       } while (rounds < last && System.nanoTime() < end && failures.isEmpty());
       failures.addAll(crew.forget());
     } while (System.nanoTime() < end && failures.isEmpty());
