@@ -51,6 +51,8 @@ expect ok collectives -DN=3 -DCALLS=2 -DKINDS=3
 expect ok collectives -DN=3 -DCALLS=3 -DKINDS=3 -DNO_FAULTS
 expect ok doorbell -DN=2
 expect ok doorbell -DN=3
+expect ok stages -DN=2 -DSTAGES=3
+expect ok stages -DN=3
 
 expect assertion collectives -DNO_ARRIVAL
 expect assertion collectives -DNO_STEP
@@ -61,5 +63,10 @@ expect invalid collectives -DNO_ABORT_LOOK
 expect invalid collectives -DNO_DEATH_LOOK
 expect invalid doorbell -DNO_RECHECK
 expect invalid doorbell -DLATE_DOORBELL
+expect assertion stages -DNO_SECOND_LOOK
+expect assertion stages -DLATE_ATTACH
+expect assertion stages -DHELD_ALONE
+expect assertion stages -DONE_ANNOUNCEMENT
+expect assertion stages -DNO_STEP
 
 printf '%s\n' "${checks[@]}" | xargs -P 2 -I{} bash -c 'set -o pipefail; check {}'

@@ -20,6 +20,8 @@ public final class Campaign {
   /** After so many faults all that is kept is closed, and nothing at all may be left. */
   private static final int FORGET_AFTER = 10;
 
+  private static final int TELL_AFTER = 100;
+
   private final Crew crew;
   private final long seed;
   private final Bounds bounds = new Bounds();
@@ -46,13 +48,17 @@ public final class Campaign {
 
   private boolean run(int first, int end) {
     for (int index = first; index < end; index++) {
-      play(Episode.of(seed, index));
+      play(Episode.of(Episode.Plan.CAMPAIGN, seed, index));
       if (index % FORGET_AFTER == FORGET_AFTER - 1) {
         note("after fault %d, with nothing kept".formatted(index), crew.forget());
+      }
+      if (index % TELL_AFTER == TELL_AFTER - 1) {
+        System.out.printf("%d of %d, %d FAILED%n", index + 1, end, failures.size());
       }
     }
     note("at the end, with nothing kept", crew.forget());
     note("after all processes have ended", crew.end());
+    note("all faults together", bounds.late());
     report();
     return failures.isEmpty();
   }
@@ -67,7 +73,8 @@ public final class Campaign {
     note(episode.toString(), wrong);
     if (!wrong.isEmpty()) {
       System.out.printf(
-          "    again: bin/fault-campaign --seed %d --only %d%n", seed, episode.index());
+          "    again: bin/fault-campaign --layer processes --seed %d --only %d%n",
+          seed, episode.index());
     }
   }
 

@@ -27,6 +27,7 @@ final class Crew implements AutoCloseable {
   private final BlockingQueue<WorkerProcess.Said> said = new LinkedBlockingQueue<>();
   private final WorkerProcess[] slots = new WorkerProcess[SLOTS];
   private final int[] kept = new int[SLOTS];
+  private final long[] heapKib = new long[SLOTS];
   private final Set<Long> pids = new HashSet<>();
   private int executors;
 
@@ -51,6 +52,11 @@ final class Crew implements AutoCloseable {
     return Arrays.stream(slots).map(WorkerProcess::pid).toList();
   }
 
+  /** What of a process's heap was in use when it last kept nothing. */
+  long heapKib(int slot) {
+    return heapKib[slot];
+  }
+
   private void start(int slot) {
     slots[slot] = new WorkerProcess(executors++, place, said);
     pids.add(slots[slot].pid());
@@ -70,18 +76,19 @@ final class Crew implements AutoCloseable {
     worker.noteDescriptors();
   }
 
-  private void await(WorkerProcess worker, String line) {
+  /** Waits until {@code worker} says {@code word}; returns all words of that line. */
+  private String[] await(WorkerProcess worker, String word) {
     var others = new ArrayList<WorkerProcess.Said>();
     while (true) {
       WorkerProcess.Said next = poll();
       if (next == null || (next.worker() == worker && next.line().equals(WorkerProcess.ENDED))) {
         throw new IllegalStateException(
             "executor %d did not say \"%s\"; see its log in %s"
-                .formatted(worker.executor, line, place.folder()));
+                .formatted(worker.executor, word, place.folder()));
       }
-      if (next.worker() == worker && next.line().equals(line)) {
+      if (next.worker() == worker && next.words()[0].equals(word)) {
         said.addAll(others);
-        return;
+        return next.words();
       }
       others.add(next);
     }
@@ -134,7 +141,7 @@ final class Crew implements AutoCloseable {
     var wrong = new ArrayList<String>();
     for (int slot = 0; slot < SLOTS; slot++) {
       slots[slot].tell("forget");
-      await(slots[slot], "forgotten");
+      heapKib[slot] = Long.parseLong(await(slots[slot], "forgotten")[1]);
       kept[slot] = 0;
       checkTraces(slot, 0, wrong);
     }
@@ -163,7 +170,7 @@ final class Crew implements AutoCloseable {
   }
 
   /** Waits for traces that go on another thread; {@code trace} says what is there still. */
-  private static void settle(String who, Supplier<String> trace, List<String> wrong) {
+  static void settle(String who, Supplier<String> trace, List<String> wrong) {
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TRACES_SECONDS);
     String left = trace.get();
     while (!left.isEmpty() && System.nanoTime() < end) {

@@ -99,7 +99,9 @@ final class Director {
 
   void play() throws Stuck {
     for (int rank = 0; rank < ranks.size(); rank++) {
-      ranks.get(rank).tell("run %d %d %d".formatted(episode.seed(), episode.index(), rank));
+      ranks
+          .get(rank)
+          .tell("run %s %d %d %d".formatted(episode.plan(), episode.seed(), episode.index(), rank));
     }
     while (!isOver()) {
       WorkerProcess.Said next = next();

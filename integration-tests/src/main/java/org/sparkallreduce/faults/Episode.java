@@ -16,6 +16,7 @@ import org.sparkallreduce.Schedule;
  * One fault and the program that it strikes, all drawn from seed and index: every process that
  * plays a part in it computes the same.
  *
+ * @param plan which faults are drawn
  * @param victim the rank that the fault strikes
  * @param other another rank: the one that is held back, or the one that is struck too
  * @param call the number of the call at which it strikes; {@link #OPENING}: in the opening
@@ -24,6 +25,7 @@ import org.sparkallreduce.Schedule;
  * @param detail for what else is to be drawn
  */
 record Episode(
+    Plan plan,
     long seed,
     int index,
     Fault fault,
@@ -35,6 +37,14 @@ record Episode(
     boolean kept,
     long detail) {
 
+  /** Which faults are drawn. */
+  enum Plan {
+    /** Each of them as often as every other one. */
+    CAMPAIGN,
+    /** Those that no process ends by, between many programs without any. */
+    SOAK
+  }
+
   static final int OPENING = -1;
 
   /** Communicators of one size only are kept, so that it is known how much memory they map. */
@@ -44,13 +54,31 @@ record Episode(
   private static final int MOST_RANKS = 4;
   private static final int LARGE = 40_000;
 
-  static Episode of(long seed, int index) {
-    var deck = new ArrayList<>(List.of(Fault.values()));
+  private static final List<Fault> SOAKING =
+      List.of(
+          Fault.THROW_BEFORE,
+          Fault.ABORT_INSIDE,
+          Fault.INTERRUPT_INSIDE,
+          Fault.MISMATCH_COUNT,
+          Fault.LEAVE_EARLY,
+          Fault.DESCRIPTORS_CONNECT,
+          Fault.MAPPING_REGISTER,
+          Fault.MESSAGE_CUT);
+
+  static Episode of(Plan plan, long seed, int index) {
+    var deck = new ArrayList<Fault>();
+    if (plan == Plan.CAMPAIGN) {
+      deck.addAll(List.of(Fault.values()));
+      deck.remove(Fault.NONE);
+    } else {
+      deck.addAll(SOAKING);
+      deck.addAll(Collections.nCopies(2 * SOAKING.size(), Fault.NONE));
+    }
     Collections.shuffle(deck, new Random(seed * 1_000_003 + index / deck.size()));
-    return of(seed, index, deck.get(index % deck.size()));
+    return of(plan, seed, index, deck.get(index % deck.size()));
   }
 
-  private static Episode of(long seed, int index, Fault fault) {
+  private static Episode of(Plan plan, long seed, int index, Fault fault) {
     var random = new SplittableRandom(seed * 0x9E3779B97F4A7C15L + index).split();
     boolean kept = (random.nextInt(3) == 0 && !fault.needsFreshMemory()) || fault == Fault.REPLACED;
     int ranks = kept ? KEPT_RANKS : 2 + random.nextInt(MOST_RANKS - 1);
@@ -66,6 +94,7 @@ record Episode(
       shape(calls, call, fault);
     }
     return new Episode(
+        plan,
         seed,
         index,
         fault,

@@ -2,6 +2,7 @@
 package org.sparkallreduce.faults;
 
 import java.util.List;
+import java.util.regex.Pattern;
 
 /**
  * What may become of a rank, whatever the timing.
@@ -9,10 +10,16 @@ import java.util.List;
  * @param kinds {@link Outcome#ENDED}, or classes of exceptions
  * @param first the first call during which the exception may come
  * @param last the last one
- * @param parts what its message must contain
+ * @param parts what its message must contain, as patterns
  * @param mayBeGone whether a rank that connects late may find that the others are gone already
  */
 record Expected(List<String> kinds, int first, int last, List<String> parts, boolean mayBeGone) {
+  /** How a message about a lost rank says in what it was needed and how long it was waited for. */
+  private static final String IN_A_WAIT =
+      " in (connect|(barrier|all-reduce|reduce-scatter|all-gather|broadcast|(de)?register) number"
+          + " \\d+), after rank \\d+ had waited \\d+\\.\\d{3} s for it"
+          + " \\(wait \\d+ of the collective\\)";
+
   private static final Expected WELL =
       new Expected(List.of(Outcome.ENDED), 0, Integer.MAX_VALUE, List.of(), false);
 
@@ -20,8 +27,11 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
   static Expected of(Episode episode, int rank, String lost) {
     boolean victim = rank == episode.victim();
     int call = episode.call();
+    // Behind the opening: a rank that is still in it may hear of it there.
+    int earliest = call == 0 ? Episode.OPENING : call;
     return switch (episode.fault()) {
-      case REPLACED,
+      case NONE,
+          REPLACED,
           STOP_BRIEFLY,
           DELAY,
           INTERRUPT_INSIDE,
@@ -29,16 +39,21 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
           MAPPING_REGISTER,
           CLOCK_JUMP ->
           WELL;
-      case KILL_BEFORE, KILL_STARVED -> lost(call, call, lost);
+      case KILL_BEFORE, KILL_STARVED -> lost(earliest, call, lost);
       // The victim may have arrived before it died, and not have been needed any more.
-      case KILL_INSIDE -> lost(call, call == Episode.OPENING ? Episode.OPENING : call + 1, lost);
+      case KILL_INSIDE ->
+          lost(earliest, call == Episode.OPENING ? Episode.OPENING : call + 1, lost);
       case KILL_LOOSE -> lost(0, Integer.MAX_VALUE, lost);
       case KILL_IN_EXCHANGE -> lost(Episode.OPENING, Episode.OPENING, lost);
       case LEAVE_EARLY ->
           victim
               ? WELL
               : exactly(
-                  "PeerLost", call, "rank %d has left".formatted(episode.victim()), "in ", "wait ");
+                  "PeerLost",
+                  call,
+                  "rank %d has left the communicator behind call number \\d+, and is needed"
+                          .formatted(episode.victim())
+                      + IN_A_WAIT);
       // On a machine that is busy enough, the deadline may pass before the fault strikes.
       case STOP_LONG, LATE ->
           orGone(
@@ -47,14 +62,19 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
                   List.of("TimedOut"),
                   Episode.OPENING,
                   Integer.MAX_VALUE,
-                  List.of("time-out", "still waits for", "alive"),
+                  List.of("time-out after 0.500 s in .*still waits for .*wait \\d+ of .*alive"),
                   false));
-      case THROW_BEFORE -> victim ? exactly("UserFailure", call) : aborted(episode, call, call);
+      case THROW_BEFORE -> victim ? exactly("UserFailure", call) : aborted(episode, earliest, call);
       case THROW_AFTER -> victim ? exactly("UserFailure", call) : aborted(episode, call, call + 1);
       case ABORT_INSIDE ->
           orGone(
               episode,
-              exactly("Aborted", call, "rank %d was cancelled".formatted(episode.victim())));
+              new Expected(
+                  List.of("Aborted"),
+                  earliest,
+                  call,
+                  List.of("rank %d was cancelled".formatted(episode.victim())),
+                  false));
       case MISMATCH_COUNT,
           MISMATCH_TOTAL,
           MISMATCH_TYPE,
@@ -97,7 +117,11 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
 
   private static Expected lost(int first, int last, String lost) {
     return new Expected(
-        List.of("PeerLost"), first, last, List.of(lost, "has ended", "in ", "wait ", " s "), false);
+        List.of("PeerLost"),
+        first,
+        last,
+        List.of(Pattern.quote(lost), "the process of rank \\d+ has ended" + IN_A_WAIT),
+        false);
   }
 
   private static Expected aborted(Episode episode, int first, int last) {
@@ -128,7 +152,7 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
       return "expected it in calls %d to %d".formatted(first, last);
     }
     for (String part : parts) {
-      if (!outcome.message().contains(part)) {
+      if (!Pattern.compile(part, Pattern.DOTALL).matcher(outcome.message()).find()) {
         return "expected \"%s\" in its message".formatted(part);
       }
     }

@@ -35,7 +35,8 @@ enum Fault {
   MAPPING_REGISTER(Point.BEFORE, "failing mmap: registering"),
   MESSAGE_CUT(Point.OUTSIDE, "truncated exchange message"),
   MESSAGE_FLIPPED(Point.OUTSIDE, "bit-flipped exchange message"),
-  CLOCK_JUMP(Point.BEFORE, "clock jump");
+  CLOCK_JUMP(Point.BEFORE, "clock jump"),
+  NONE(Point.OUTSIDE, "no fault");
 
   /** Where in the victim's program it strikes. */
   enum Point {

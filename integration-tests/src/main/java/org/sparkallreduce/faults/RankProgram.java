@@ -51,7 +51,7 @@ final class RankProgram {
 
   private RankProgram() {
     this.worker = null;
-    this.episode = Episode.of(0, 0);
+    this.episode = Episode.of(Episode.Plan.SOAK, 0, 0);
     this.rank = 0;
     this.isVictim = false;
     this.isOther = false;

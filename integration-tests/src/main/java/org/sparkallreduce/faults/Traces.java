@@ -90,6 +90,15 @@ final class Traces {
         .toList();
   }
 
+  /** Folders of the native library: spark-allreduce-native-NAMESPACE-PROCESS-... */
+  static List<String> nativeFoldersOf(Set<Long> pids) {
+    return list(Path.of(System.getProperty("java.io.tmpdir"))).stream()
+        .map(file -> file.getFileName().toString())
+        .filter(name -> name.startsWith(PREFIX + "native-"))
+        .filter(name -> pids.contains(Long.valueOf(name.split("-", -1)[4])))
+        .toList();
+  }
+
   /** A number of /proc/PID/status, in KiB. */
   static long status(long pid, String field) {
     return lines(folder(pid).resolve("status")).stream()

@@ -5,6 +5,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Base64;
@@ -28,6 +29,7 @@ import org.sparkallreduce.ffm.NativeLibrary;
  *   reached                  the fault's moment has come
  *   done                     it has aborted, or interrupted, its rank
  *   outcome OUTCOME          what became of its rank
+ *   forgotten KIB            keeps nothing; what of its heap is in use after a collection
  * </pre>
  *
  * <p>Arguments: the preloaded library of faults, and the executor's number.
@@ -65,7 +67,7 @@ public final class Worker {
     System.setOut(System.err); // lines of anybody else must not come between
     var worker = new Worker(Path.of(arguments[0]), arguments[1], out);
     worker.library.sweep();
-    new RankProgram(worker, Episode.of(0, 0), 0).warmUp();
+    new RankProgram(worker, Episode.of(Episode.Plan.SOAK, 0, 0), 0).warmUp();
     worker.say("ready");
     worker.obey();
   }
@@ -136,8 +138,10 @@ public final class Worker {
   private void run(String[] words) {
     answers.clear();
     go.drainPermits();
-    Episode episode = Episode.of(Long.parseLong(words[1]), Integer.parseInt(words[2]));
-    var program = new RankProgram(this, episode, Integer.parseInt(words[3]));
+    Episode episode =
+        Episode.of(
+            Episode.Plan.valueOf(words[1]), Long.parseLong(words[2]), Integer.parseInt(words[3]));
+    var program = new RankProgram(this, episode, Integer.parseInt(words[4]));
     current = program;
     Thread.ofPlatform()
         .name("rank")
@@ -148,7 +152,9 @@ public final class Worker {
   private void forget() {
     leases.close();
     leases = new Leases(settings(60_000, KEPT_TIME));
-    say("forgotten");
+    System.gc();
+    var heap = ManagementFactory.getMemoryMXBean().getHeapMemoryUsage();
+    say("forgotten " + heap.getUsed() / 1024);
   }
 
   static String encode(String text) {

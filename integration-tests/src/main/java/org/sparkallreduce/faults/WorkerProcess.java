@@ -54,6 +54,7 @@ final class WorkerProcess {
         List.of(
             "-Xms48m",
             "-Xmx48m",
+            "-XX:+AlwaysPreTouch", // so that resident memory says something about leaks
             "-XX:-UseDynamicNumberOfCompilerThreads",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",

@@ -23,7 +23,7 @@ import org.apache.spark.sql.SparkSession;
 final class Cluster {
   static final String PLUGIN = "org.sparkallreduce.plugin.AllReducePlugin";
 
-  private static final Set<String> EXECUTORS = ConcurrentHashMap.newKeySet();
+  private static final Set<Long> EXECUTORS = ConcurrentHashMap.newKeySet();
 
   private Cluster() {}
 
@@ -74,11 +74,8 @@ final class Cluster {
         .parallelize(IntStream.range(0, count).boxed().toList());
   }
 
-  /** Notes the processes that this one has started, directly or not: workers' executors. */
   private static void noteExecutors() {
-    ProcessHandle.current()
-        .descendants()
-        .forEach(process -> EXECUTORS.add(Long.toString(process.pid())));
+    EXECUTORS.addAll(ExecutorProcess.pids());
   }
 
   /**
@@ -91,7 +88,7 @@ final class Cluster {
       return files
           .map(file -> file.getFileName().toString())
           .filter(name -> name.startsWith("spark-allreduce-"))
-          .filter(name -> EXECUTORS.contains(name.split("-", -1)[3]))
+          .filter(name -> EXECUTORS.contains(Long.valueOf(name.split("-", -1)[3])))
           .toList();
     } catch (IOException e) {
       throw new UncheckedIOException(e);

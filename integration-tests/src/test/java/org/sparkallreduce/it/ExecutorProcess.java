@@ -42,6 +42,16 @@ record ExecutorProcess(long pid) {
     }
   }
 
+  /** Whether it has not ended. One whose parent was killed may stay on as a zombie. */
+  boolean runs() {
+    try {
+      return Files.readAllLines(file("status")).stream()
+          .noneMatch(line -> line.startsWith("State:") && line.contains("Z"));
+    } catch (IOException e) { // it has ended
+      return false;
+    }
+  }
+
   private Path file(String name) {
     return Path.of("/proc/" + pid + "/" + name);
   }
@@ -129,11 +139,18 @@ record ExecutorProcess(long pid) {
 
   /** Names in the file system of its shared memory. */
   long names() {
-    try (Stream<Path> files = Files.list(Path.of("/dev/shm"))) {
-      return files
-          .map(Path::toString)
-          .filter(name -> name.matches(SEGMENT + "\\d+-" + pid + "-.*"))
-          .count();
+    return count(Path.of("/dev/shm"), "spark-allreduce-\\d+-" + pid + "-.*");
+  }
+
+  /** Folders into which it has unpacked the native library. */
+  long unpackFolders() {
+    Path temporary = Path.of(System.getProperty("java.io.tmpdir"));
+    return count(temporary, "spark-allreduce-native-\\d+-" + pid + "-.*");
+  }
+
+  private static long count(Path folder, String pattern) {
+    try (Stream<Path> files = Files.list(folder)) {
+      return files.filter(file -> file.getFileName().toString().matches(pattern)).count();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

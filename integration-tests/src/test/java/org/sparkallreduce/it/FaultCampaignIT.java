@@ -18,14 +18,21 @@ class FaultCampaignIT {
   void faultsEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
     Submit.Ended ended = Submit.run(folder, "fault-campaign", "--seed", "674487773");
     System.out.println(ended.output());
-    assertThat(ended.output()).contains("all went as they must").doesNotContain("FAILED");
+    assertThat(ended.output())
+        .containsPattern(
+            "184 faults on \\d+ worker processes, seed 674487773: all went as they must")
+        .containsPattern(
+            "16 faults of jobs on \\d+ executors, seed 674487773: all went as they must")
+        .doesNotContain("FAILED:");
     assertThat(ended.exitCode()).isZero();
   }
 
   @Test
-  void theCommandExplainsItsArguments() throws Exception {
-    Submit.Ended ended = Submit.run(folder, "fault-campaign", "--help");
-    assertThat(ended.output()).startsWith("usage: bin/fault-campaign");
-    assertThat(ended.exitCode()).isEqualTo(2);
+  void theCommandsExplainTheirArguments() throws Exception {
+    for (String script : new String[] {"fault-campaign", "soak"}) {
+      Submit.Ended ended = Submit.run(folder, script, "--help");
+      assertThat(ended.output()).startsWith("usage: bin/" + script);
+      assertThat(ended.exitCode()).isEqualTo(2);
+    }
   }
 }

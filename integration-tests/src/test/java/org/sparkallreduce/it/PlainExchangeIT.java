@@ -23,7 +23,7 @@ class PlainExchangeIT {
         Cluster.start(
             Cluster.conf("local-cluster[2,1,1024]")
                 .set("spark.allreduce.exchange.nudged", "false")
-                .set("spark.allreduce.lease.idle", "3s"),
+                .set("spark.allreduce.lease.idle", "1s"),
             2)) {
       executors = ExecutorProcess.pids();
       assertThat(executors).hasSize(2);

@@ -15,27 +15,36 @@ import javax.tools.ToolProvider;
 
 /** What a user does in a shell. */
 final class Submit {
-  private static final int MINUTES = 4;
+  private static final int MINUTES = 10;
 
   private Submit() {}
 
   /** How a command ended, with what it wrote to both of its outputs. */
   record Ended(int exitCode, String output) {}
 
-  static Ended run(Path folder, String script, String... arguments)
-      throws IOException, InterruptedException {
+  /** Starts a script of bin/, both outputs of which go to a file in {@code folder}. */
+  static Process start(Path folder, String script, String... arguments) throws IOException {
     var command = new ArrayList<String>();
     command.add(Cluster.root().resolve("bin").resolve(script).toString());
     command.addAll(List.of(arguments));
-    Path output = folder.resolve(script + ".out");
     var builder =
         new ProcessBuilder(command)
             .directory(folder.toFile())
             .redirectErrorStream(true)
-            .redirectOutput(output.toFile());
+            .redirectOutput(output(folder, script).toFile());
     builder.environment().put("JAVA_HOME", System.getProperty("java.home"));
     builder.environment().keySet().removeIf(name -> name.startsWith("SPARK_"));
-    Process process = builder.start();
+    return builder.start();
+  }
+
+  private static Path output(Path folder, String script) {
+    return folder.resolve(script + ".out");
+  }
+
+  static Ended run(Path folder, String script, String... arguments)
+      throws IOException, InterruptedException {
+    Process process = start(folder, script, arguments);
+    Path output = output(folder, script);
     try {
       if (!process.waitFor(MINUTES, TimeUnit.MINUTES)) {
         return new Ended(-1, "still running: " + Files.readString(output));
