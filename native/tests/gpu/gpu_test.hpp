@@ -93,8 +93,15 @@ inline void check_all_reduce(Rank& rank, sar_data_type type, sar_reduce_op op,
   REQUIRE(std::memcmp(found.data() + canary, expected.data(), bytes) == 0,
           "type %d op %d schedule %d count %llu in place %d offset %d", type, op, schedule,
           static_cast<unsigned long long>(count), in_place, static_cast<int>(offset));
-  REQUIRE(Bytes(found.begin(), found.begin() + 64) == Bytes(64, 0xee));
-  REQUIRE(Bytes(found.end() - 64, found.end()) == Bytes(64, 0xee));
+  for (uint64_t i = 0; i < canary; ++i) {
+    const uint8_t before = found[i], behind = found[canary + bytes + i];
+    REQUIRE(
+        before == 0xee && behind == 0xee,
+        "byte %llu of the canaries is %#x and %#x: type %d op %d schedule %d count %llu in place "
+        "%d offset %d",
+        static_cast<unsigned long long>(i), before, behind, type, op, schedule,
+        static_cast<unsigned long long>(count), in_place, static_cast<int>(offset));
+  }
 }
 
 }  // namespace sar::gpu::test
