@@ -87,6 +87,7 @@ TEST_F(Gpu, WorkMovesToAnotherStreamAndKeepsItsOrder) {
       REQUIRE(sar_gpu_stream(rank.comm, &now) == SAR_OK);
       REQUIRE(now == (round % 2 == 0 ? foreign : own));
     }
+    REQUIRE(sar_gpu_wait(rank.comm, Rank::kTimeout) == SAR_OK);  // what copies do not wait for
     check_all_reduce(rank, SAR_FLOAT32, SAR_SUM, SAR_DIRECT_WRITE, 100, 1);
     rank.meet();
     rank.close();

@@ -40,6 +40,7 @@ final class SparkRun implements Run {
               + " --master of yours.");
     }
     settings.forEach(conf::setIfMissing);
+    conf.setIfMissing("spark.allreduce.backend", "host"); // it measures in memory of the host
     try (var context = new JavaSparkContext(conf)) {
       JavaRDD<Integer> rows =
           context.parallelize(IntStream.range(0, ranks).boxed().toList(), ranks);
