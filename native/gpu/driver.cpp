@@ -193,6 +193,11 @@ bool Driver::is_never_exported(uint64_t address) const {
          exported == 0;
 }
 
+int Driver::copy_in(uint64_t address, const void *host, size_t bytes) const {
+  const int error = copy_to_device(address, host, bytes);
+  return error != 0 ? error : stream_synchronize(nullptr);
+}
+
 bool Driver::is_elsewhere(void *stream, int device, void *context) const {
   if (vendor == Vendor::kAmd) {
     int where = device;

@@ -60,6 +60,9 @@ struct Driver {
   // Lets the current device reach the memory of `device`, of which the process has a context.
   int enable_peer(int device) const;
 
+  // Copies to the device and returns when the bytes are there. The driver's own call may return as
+  // soon as it has taken a short piece of pageable memory, and streams do not wait for the rest.
+  int copy_in(uint64_t address, const void *host, size_t bytes) const;
   // Memory that peers write flags into while a kernel polls it: uncached, or at least fine-grained,
   // on AMD.
   int allocate_signals(uint64_t *address, size_t bytes) const;

@@ -329,7 +329,7 @@ sar_status sar_gpu_copy_to_device(sar_comm *comm, void *device, const void *host
   if (comm == nullptr) return null_argument("sar_gpu_copy_to_device", "comm");
   int error = cast(comm)->use_device();
   if (error == 0) {
-    error = cast(comm)->driver().copy_to_device(reinterpret_cast<uint64_t>(device), host, bytes);
+    error = cast(comm)->driver().copy_in(reinterpret_cast<uint64_t>(device), host, bytes);
   }
   return error == 0 ? SAR_OK : cast(comm)->driver_failure(error, "copy to the device");
 }

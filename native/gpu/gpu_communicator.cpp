@@ -232,7 +232,7 @@ sar_status GpuCommunicator::set_first_epoch() {
       pad->step[kMiddle][b][r] = pad->step[kExit][b][r] = first_epoch_;
     }
   }
-  const int error = driver_.copy_to_device(mine_[kSignals], pad, sizeof(Pad));
+  const int error = driver_.copy_in(mine_[kSignals], pad, sizeof(Pad));
   free(pad);
   return error == 0 ? SAR_OK : driver_failure(error, "set the first epoch");
 }

@@ -192,8 +192,8 @@ sar_status GpuCommunicator::fill_addresses(uint64_t table) {
     do {
       const Planned planned =
           plan(geometry_, recorded.call, buffers, recorded.schedule, true, done);
-      const int error = driver_.copy_to_device(table + row * sizeof(Addresses),
-                                               &planned.launch.addresses, sizeof(Addresses));
+      const int error = driver_.copy_in(table + row * sizeof(Addresses), &planned.launch.addresses,
+                                        sizeof(Addresses));
       if (error != 0) return driver_failure(error, "fill the table of addresses");
       ++row;
       done = planned.done;

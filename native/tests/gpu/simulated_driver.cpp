@@ -344,18 +344,38 @@ SIMULATE(cuMemGetAddressRange_v2, hipMemGetAddressRange,
   *bytes = found->second.bytes;
   return 0;
 }
+
+// Copies to the device that their caller takes for done: on a real device a short piece of pageable
+// memory may still be on its way, and streams do not wait for it. Here it always is, until the
+// default stream is waited for or has something else to do.
+std::mutex on_the_way_mutex;
+std::vector<Work> on_the_way;
+
+void let_copies_end() {
+  const std::lock_guard<std::mutex> lock(on_the_way_mutex);
+  for (const Work& copy : on_the_way) copy();
+  on_the_way.clear();
+}
+
 SIMULATE(cuMemsetD8_v2, hipMemsetD8, (uint64_t address, unsigned char value, size_t bytes)) {
   FAIL_IF_TOLD(cuMemsetD8_v2, hipMemsetD8);
+  let_copies_end();
   std::memset(reinterpret_cast<void*>(address), value, bytes);
   return 0;
 }
 SIMULATE(cuMemcpyHtoD_v2, hipMemcpyHtoD, (uint64_t to, const void* from, size_t bytes)) {
   FAIL_IF_TOLD(cuMemcpyHtoD_v2, hipMemcpyHtoD);
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  let_copies_end();
+  const auto* first = static_cast<const uint8_t*>(from);
+  const std::lock_guard<std::mutex> lock(on_the_way_mutex);
+  on_the_way.push_back([to, piece = std::vector<uint8_t>(first, first + bytes)] {
+    std::memcpy(reinterpret_cast<void*>(to), piece.data(), piece.size());
+  });
   return 0;
 }
 SIMULATE(cuMemcpyDtoH_v2, hipMemcpyDtoH, (void* to, uint64_t from, size_t bytes)) {
   FAIL_IF_TOLD(cuMemcpyDtoH_v2, hipMemcpyDtoH);
+  let_copies_end();
   std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
   return 0;
 }
@@ -439,7 +459,11 @@ SIMULATE(cuStreamQuery, hipStreamQuery, (void* stream)) {
 }
 SIMULATE(cuStreamSynchronize, hipStreamSynchronize, (void* stream)) {
   FAIL_IF_TOLD(cuStreamSynchronize, hipStreamSynchronize);
-  if (stream != nullptr) stream_of(stream)->synchronize();
+  if (stream != nullptr) {
+    stream_of(stream)->synchronize();
+  } else {
+    let_copies_end();
+  }
   return 0;
 }
 SIMULATE(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int)) {
