@@ -58,7 +58,7 @@ struct IpcHandle {
 };
 
 constexpr int kMostDevices = 16;
-int contexts[kMostDevices];
+[[maybe_unused]] int contexts[kMostDevices];  // their addresses stand for CUDA contexts
 thread_local int current_device = 0;
 
 // What is to fail; changed by tests while other threads call.

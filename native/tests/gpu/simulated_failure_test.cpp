@@ -47,6 +47,23 @@ TEST_F(Simulated, AnIpcHandleThatDoesNotOpenNamesBothRanksAndTheConditions) {
   }));
 }
 
+// Nothing is aborted: the ranks may go on with another backend.
+TEST_F(Simulated, DevicesThatDoNotReachEachOtherAreNamedOnAllRanksAlike) {
+  setenv("SIMULATED_DEVICES", "2", 1);
+  setenv("SIMULATED_PEER_ACCESS", "0", 1);
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    REQUIRE(sar_gpu_select_device(rank.rank) == SAR_OK);
+    REQUIRE(rank.open() == SAR_UNSUPPORTED);
+    REQUIRE(
+        last_error_has("device simulated:0 of rank 0 cannot reach the memory of device "
+                       "simulated:1 of rank 1"));
+    REQUIRE(sar_comm_state(rank.comm) == SAR_STATE_OPEN);
+    REQUIRE(all_reduce(rank) == SAR_INVALID_ARGUMENT && last_error_has("are not connected"));
+  }));
+  unsetenv("SIMULATED_DEVICES");
+  unsetenv("SIMULATED_PEER_ACCESS");
+}
+
 TEST_F(Simulated, ALostDeviceIsNamedOnAllRanks) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
     if (rank.rank == 1) let_fail("cuStreamQuery", "hipStreamQuery", 719, 3);
@@ -61,12 +78,21 @@ TEST_F(Simulated, ALostDeviceIsNamedOnAllRanks) {
   }));
 }
 
+TEST_F(Simulated, ADeviceWithoutKernelsIsFoundBeforeTheRanksMeet) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 1, [](Rank& rank) {
+    let_fail("cuModuleLoadDataEx", "hipModuleLoadDataEx", 209);
+    REQUIRE(rank.open() == SAR_SYSTEM_ERROR && rank.comm == nullptr);
+    REQUIRE(last_error_has("cannot load the kernels for this device"));
+  }));
+}
+
 TEST_F(Simulated, AModuleThatDoesNotLoadIsAStatusOnAllRanks) {
+  if (is_hip()) GTEST_SKIP() << "one module has the kernels of all types";
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
-    if (rank.rank == 1) let_fail("cuModuleLoadDataEx", "hipModuleLoadDataEx", 209);
-    sar_status status = rank.open();
-    if (status == SAR_OK) status = all_reduce(rank);
-    REQUIRE(status == SAR_SYSTEM_ERROR);
+    if (rank.rank == 1) let_fail("cuModuleLoadDataEx", "", 209, 2);  // of the second type
+    REQUIRE(rank.open() == SAR_OK);
+    REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena, 100, SAR_INT32, SAR_SUM, SAR_AUTO,
+                           Rank::kTimeout) == SAR_SYSTEM_ERROR);
     REQUIRE(last_error_has("cannot load the kernels for this device"));
   }));
 }

@@ -29,7 +29,7 @@ class ErrorsDocumentTest {
 
   /** Values: of code, and the words in capitals of the document. Symmetric, so "A" is one too. */
   private static final Pattern VALUE =
-      Pattern.compile("%[.0-9]*(?:llu|lld|zu|[a-z])|\\b[A-Z]+\\b|\\b\\d+\\b");
+      Pattern.compile("%#?[.0-9]*(?:llu|lld|llx|zu|[a-z])|\\b[A-Z]+\\b|\\b\\d+\\b");
 
   private static final int FEWEST_LETTERS = 5;
 
@@ -38,7 +38,9 @@ class ErrorsDocumentTest {
     List<String> documented = documented();
     List<String> texts = new ArrayList<>();
     sources("src/main/java", ".java").forEach(file -> collect(JAVA, read(file), texts));
-    sources("../native/host", ".cpp").forEach(file -> collect(NATIVE, read(file), texts));
+    for (String backend : List.of("../native/host", "../native/gpu")) {
+      sources(backend, ".cpp").forEach(file -> collect(NATIVE, read(file), texts));
+    }
 
     assertThat(texts).as("the patterns still find them").hasSizeGreaterThan(100);
     assertThat(texts)

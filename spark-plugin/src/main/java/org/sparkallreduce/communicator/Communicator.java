@@ -60,7 +60,7 @@ import org.sparkallreduce.ffm.Status;
  * <p><b>Ownership.</b> It owns its shared memory until {@link #close}. The communicator of a stage
  * is closed with the stage.
  */
-public final class Communicator implements AutoCloseable {
+public final class Communicator extends ArrayCollectives implements AutoCloseable {
   /** Where buffers begin: a multiple of the cache line, and of what streaming stores like. */
   private static final long BUFFER_ALIGNMENT = 256;
 
@@ -310,47 +310,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(double[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(double[] in, double[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64, op);
-  }
-
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(float[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(float[] in, float[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32, op);
-  }
-
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(int[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(int[] in, int[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32, op);
-  }
-
-  /** Reduces {@code values} over all ranks, in place. */
-  public void allReduce(long[] values, ReduceOp op) {
-    allReduce(values, values, op);
-  }
-
-  /** Reduces {@code in} over all ranks into {@code out}. */
-  public void allReduce(long[] in, long[] out, ReduceOp op) {
-    allReduce(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64, op);
-  }
-
   /** Reduces elements of {@code type} in {@code in} over all ranks into {@code out}. */
+  @Override
   public void allReduce(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
     allReduce(in, out, type, op, settings.schedule());
   }
@@ -413,27 +374,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(double[] in, double[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64, op);
-  }
-
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(float[] in, float[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32, op);
-  }
-
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(int[] in, int[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32, op);
-  }
-
-  /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, by copying. */
-  public void reduceScatter(long[] in, long[] out, ReduceOp op) {
-    reduceScatter(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64, op);
-  }
-
   /** As {@link #reduceScatter(RegisteredBuffer, RegisteredBuffer, ReduceOp)}, on any memory. */
+  @Override
   public void reduceScatter(MemorySegment in, MemorySegment out, DataType type, ReduceOp op) {
     Arguments.requireWritable(out);
     requireNotCapturing("reduce-scatter");
@@ -489,27 +431,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(double[] in, double[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT64);
-  }
-
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(float[] in, float[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.FLOAT32);
-  }
-
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(int[] in, int[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT32);
-  }
-
-  /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, by copying. */
-  public void allGather(long[] in, long[] out) {
-    allGather(MemorySegment.ofArray(in), MemorySegment.ofArray(out), DataType.INT64);
-  }
-
   /** As {@link #allGather(RegisteredBuffer, RegisteredBuffer)}, on any memory. */
+  @Override
   public void allGather(MemorySegment in, MemorySegment out, DataType type) {
     Arguments.requireWritable(out);
     requireNotCapturing("all-gather");
@@ -562,27 +485,8 @@ public final class Communicator implements AutoCloseable {
     }
   }
 
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(double[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.FLOAT64, root);
-  }
-
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(float[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.FLOAT32, root);
-  }
-
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(int[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.INT32, root);
-  }
-
-  /** As {@link #broadcast(RegisteredBuffer, int)}, by copying. */
-  public void broadcast(long[] values, int root) {
-    broadcast(MemorySegment.ofArray(values), DataType.INT64, root);
-  }
-
   /** As {@link #broadcast(RegisteredBuffer, int)}, on any memory. */
+  @Override
   public void broadcast(MemorySegment values, DataType type, int root) {
     Arguments.requireWritable(values);
     Arguments.requireRoot(root, size());

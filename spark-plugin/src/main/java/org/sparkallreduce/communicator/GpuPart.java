@@ -30,7 +30,7 @@ record GpuPart(GpuOffer offer, Optional<Ready> ready) {
   /** The library of this process: it and its driver are loaded once. */
   private static @Nullable GpuLibrary loaded;
 
-  private static synchronized GpuLibrary library(Settings settings) {
+  static synchronized GpuLibrary library(Settings settings) {
     if (loaded == null) {
       loaded = GpuLibrary.load(settings.nativeDirectory());
     }

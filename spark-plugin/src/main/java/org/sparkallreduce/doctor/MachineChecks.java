@@ -177,8 +177,8 @@ final class MachineChecks {
   private void gpus() {
     MachineFacts.Gpus gpus = facts.gpus();
     String backend =
-        "this release has no GPU backend: collectives run in host memory, and IPC and peer access"
-            + " between devices are not looked at";
+        "whether ranks can use GPUs together, with IPC and peer access, is checked when they open"
+            + " their communicator (spark.allreduce.backend), not here";
     if (gpus.devices().isEmpty()) {
       note("GPU", "no device; " + backend);
     } else {

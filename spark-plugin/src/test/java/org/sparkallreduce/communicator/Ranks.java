@@ -12,6 +12,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.IntFunction;
 import org.apache.spark.SparkConf;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.exchange.Exchange;
@@ -63,12 +64,20 @@ final class Ranks {
 
   /** Runs {@code program} on each rank and says what became of each. */
   static <R> List<Outcome<R>> outcomes(int worldSize, Settings settings, Program<R> program) {
+    return outcomes(worldSize, settings, _ -> Optional.empty(), program);
+  }
+
+  /** As above, where Spark has assigned GPUs to ranks. */
+  static <R> List<Outcome<R>> outcomes(
+      int worldSize, Settings settings, IntFunction<Optional<String>> devices, Program<R> program) {
     UUID session = UUID.randomUUID();
     Exchange exchange = exchange(worldSize);
     try (ExecutorService threads = Executors.newFixedThreadPool(worldSize)) {
       var futures = new ArrayList<Future<R>>();
       for (int rank = 0; rank < worldSize; rank++) {
-        RankIdentity identity = identity(rank, worldSize, session);
+        var identity =
+            new RankIdentity(
+                rank, worldSize, session, Integer.toString(rank), "localhost", devices.apply(rank));
         futures.add(
             threads.submit(
                 () -> {

@@ -154,7 +154,7 @@ class MachineChecksTest {
             finding ->
                 assertThat(finding.what())
                     .startsWith("/dev/nvidia0, /dev/nvidia1, driver /usr/lib64/libcuda.so.1")
-                    .contains("this release has no GPU backend"));
+                    .contains("checked when they open"));
   }
 
   @Test
