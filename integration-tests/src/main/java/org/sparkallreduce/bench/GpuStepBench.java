@@ -129,10 +129,10 @@ public final class GpuStepBench {
   }
 
   private static void requireSum(float[] sum, int ranks) {
-    float expected = ranks * (ranks + 1) / 2;
+    int expected = ranks * (ranks + 1) / 2;
     for (float value : sum) {
       if (value != expected) {
-        throw new IllegalStateException("a sum is %s, not %s".formatted(value, expected));
+        throw new IllegalStateException("a sum is %s, not %d".formatted(value, expected));
       }
     }
   }

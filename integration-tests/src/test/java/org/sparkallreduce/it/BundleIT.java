@@ -76,7 +76,8 @@ class BundleIT {
     Submit.Ended made = Submit.run(folder, "bundle", bundle.toString());
     assertThat(made.exitCode()).describedAs(made.output()).isZero();
     try (Stream<Path> files = Files.list(bundle)) {
-      assertThat(files).allSatisfy(file -> assertThat(file).size().isLessThanOrEqualTo(LARGEST));
+      assertThat(files)
+          .allSatisfy(file -> assertThat(Files.size(file)).isLessThanOrEqualTo(LARGEST));
     }
 
     // A GPU that is none: nvidia-smi's answer, and the simulated driver from the bundle.
@@ -106,11 +107,10 @@ class BundleIT {
         .startsWith("start: the bundle has no command dance")
         .contains("demo");
     assertThat(unknown.exitCode()).isEqualTo(1);
-    Files.delete(
-        Files.list(bundle)
-            .filter(file -> file.toString().endsWith("-2.tar.gz"))
-            .toList()
-            .getFirst());
+    try (Stream<Path> files = Files.list(bundle)) {
+      Files.delete(
+          files.filter(file -> file.toString().endsWith("-2.tar.gz")).findAny().orElseThrow());
+    }
     Ended damaged = start(bundle, Map.of(), "elsewhere");
     assertThat(damaged.output()).contains("missing or damaged; copy them again");
     assertThat(damaged.exitCode()).isEqualTo(1);
