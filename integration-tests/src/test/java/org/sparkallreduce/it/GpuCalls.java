@@ -2,6 +2,7 @@
 package org.sparkallreduce.it;
 
 import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -58,7 +59,7 @@ final class GpuCalls {
         MemorySegment.ofArray(in), MemorySegment.ofArray(out), type, op, schedule);
     String name = "all-reduce %s of %d %s".formatted(op, count, type);
     byte[] before = results.putIfAbsent(name, out);
-    if (before != null && !MemorySegment.ofArray(before).equals(MemorySegment.ofArray(out))) {
+    if (before != null && !Arrays.equals(before, out)) {
       results.put("%s, under %s".formatted(name, schedule), out);
     }
   }

@@ -34,7 +34,11 @@ final class HostRanks {
 
   /** The results of all ranks. */
   static <R> List<R> run(int ranks, Program<R> program) throws InterruptedException {
-    Settings settings = Settings.from(new SparkConf(false).set("spark.allreduce.arena.size", "8m"));
+    Settings settings =
+        Settings.from(
+            new SparkConf(false)
+                .set("spark.allreduce.backend", "host")
+                .set("spark.allreduce.arena.size", "8m"));
 
     UUID session = UUID.randomUUID();
     Exchange exchange = exchange(ranks);
