@@ -181,10 +181,7 @@ sar_status GpuCommunicator::preload(const Request &request, int64_t timeout_ns) 
   }
   void *function = nullptr;
   sar_status status = load_kernel(call, false, &function);
-  if (status == SAR_OK && fits_low_latency(geometry_, call)) {
-    status = load_kernel(call, true, &function);
-  }
-  return status;
+  return status == SAR_OK ? load_kernel(call, true, &function) : status;
 }
 
 sar_status GpuCommunicator::take_part(const Request &request, uint64_t whole, int64_t timeout_ns,

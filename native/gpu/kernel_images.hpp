@@ -31,9 +31,12 @@ class Kernels {
   Kernels(const Kernels &) = delete;
   Kernels &operator=(const Kernels &) = delete;
 
-  // The device must be current. 0, or a driver error: see `failed`.
+  // The device must be current, and the world always the same. 0, or a driver error.
   int find(sar_data_type type, uint32_t world, bool low_latency, void **function);
-  bool has(sar_data_type type) const { return modules_[type] != nullptr; }
+  // Whether both kernels of the type have been found, so that the driver has loaded them.
+  bool has(sar_data_type type) const {
+    return functions_[type][0] != nullptr && functions_[type][1] != nullptr;
+  }
   // Blocks of the type's hungriest kernel that one multiprocessor holds.
   int resident_blocks(sar_data_type type, uint32_t world, int *blocks);
   // While the device is current.
@@ -46,6 +49,7 @@ class Kernels {
   const Driver &driver_;
   const char *architecture_ = "none";
   void *modules_[kTypes] = {};
+  void *functions_[kTypes][2] = {};  // by type; then: the low-latency one
   bool shared_module_ = false;
 };
 

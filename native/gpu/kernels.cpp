@@ -19,6 +19,7 @@ void Kernels::unload() {
     if (modules_[t] != nullptr && (t == 0 || !shared_module_)) driver_.module_unload(modules_[t]);
   }
   for (void *&module : modules_) module = nullptr;
+  for (auto &functions : functions_) functions[0] = functions[1] = nullptr;
 }
 
 int Kernels::load(uint32_t type) {
@@ -51,13 +52,24 @@ int Kernels::load(uint32_t type) {
 }
 
 int Kernels::find(sar_data_type type, uint32_t world, bool low_latency, void **function) {
-  const int error = load(type);
+  void *&known = functions_[type][low_latency ? 1 : 0];
+  if (known != nullptr) {
+    *function = known;
+    return 0;
+  }
+  int error = load(type);
   if (error != 0) return error;
   const unsigned ranks = world <= 2 ? 2 : world <= 4 ? 4 : world <= 8 ? 8 : 16;
   char name[64];
   snprintf(name, sizeof name, "sar_%s_%s_%u", low_latency ? "low_latency" : "collective",
            kTypeNames[type], ranks);
-  return driver_.module_function(function, modules_[type], name);
+  error = driver_.module_function(function, modules_[type], name);
+  // NVIDIA's driver loads a function when it is first needed, and waits then for the kernels of the
+  // process. Better here than at a launch, when those may wait for this one.
+  int blocks = 0;
+  if (error == 0) error = driver_.resident_blocks(&blocks, *function, kBlockThreads, 0);
+  if (error == 0) known = *function;
+  return error;
 }
 
 int Kernels::resident_blocks(sar_data_type type, uint32_t world, int *blocks) {
