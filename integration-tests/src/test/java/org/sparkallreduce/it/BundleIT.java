@@ -36,6 +36,7 @@ class BundleIT {
           "head",
           "ls",
           "mkdir",
+          "paste",
           "readlink",
           "rm",
           "sed",
