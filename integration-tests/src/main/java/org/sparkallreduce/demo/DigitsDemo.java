@@ -67,6 +67,7 @@ public final class DigitsDemo {
     double treeStep = median(tree.stepNanos());
     System.out.println();
     row("", "all-reduce", "treeAggregate");
+    row("reduced on", inStage.getFirst().backend(), "driver");
     row("executor processes", processes(inStage), ranks);
     row("steps", STEPS, STEPS);
     row("whole training", seconds(inStageNanos), seconds(treeNanos));

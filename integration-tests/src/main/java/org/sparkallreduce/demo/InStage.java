@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.spark.api.java.JavaRDD;
+import org.sparkallreduce.Device;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.dataset.Collectives;
@@ -17,7 +18,8 @@ final class InStage {
 
   /** What a rank has to tell: all of them train the same weights. */
   @SuppressWarnings("ArrayRecordComponent") // handed on once, never compared
-  record Rank(long pid, double[] weights, long[] stepNanos) implements Serializable {}
+  record Rank(long pid, String backend, double[] weights, long[] stepNanos)
+      implements Serializable {}
 
   static List<Rank> train(JavaRDD<double[]> rows, int ranks, int steps) {
     return Collectives.run(rows, ranks, (context, mine) -> trainRank(context, mine, steps));
@@ -42,6 +44,7 @@ final class InStage {
       model.step(gradient, total[0]);
       stepNanos[step] = System.nanoTime() - start;
     }
-    return new Rank(ProcessHandle.current().pid(), model.weights(), stepNanos);
+    String backend = communicator.device().map(Device::name).orElse("host");
+    return new Rank(ProcessHandle.current().pid(), backend, model.weights(), stepNanos);
   }
 }

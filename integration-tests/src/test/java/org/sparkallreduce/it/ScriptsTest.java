@@ -64,7 +64,12 @@ class ScriptsTest {
   }
 
   @Test
-  void benchesExplainTheirArguments() throws Exception {
+  void commandsExplainTheirArguments() throws Exception {
+    for (String command : List.of("bench-gpu", "bundle", "gpu-tests")) {
+      Ended ended = run(Map.of(), command, "--many");
+      assertThat(ended.output()).startsWith("usage: bin/" + command);
+      assertThat(ended.exitCode()).isEqualTo(2);
+    }
     Ended mpi = run(Map.of(), "bench-mpi", "--rounds", "many");
     assertThat(mpi.output()).startsWith("usage: bin/bench-mpi");
     assertThat(mpi.exitCode()).isEqualTo(2);

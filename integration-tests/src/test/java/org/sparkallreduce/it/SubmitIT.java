@@ -70,9 +70,12 @@ class SubmitIT {
 
   @Test
   void theDemoExplainsItsArguments() throws Exception {
-    for (String[] arguments : new String[][] {{"--ranks", "17"}, {"--ranks"}, {"--help"}}) {
+    for (String[] arguments :
+        new String[][] {{"--ranks", "17"}, {"--ranks"}, {"--backend", "cpu"}, {"--help"}}) {
       Submit.Ended ended = Submit.run(folder, "demo", arguments);
-      assertThat(ended.output()).isEqualTo("usage: bin/demo [--ranks N], with N from 1 to 16\n");
+      assertThat(ended.output())
+          .isEqualTo(
+              "usage: bin/demo [--ranks N] [--backend auto|gpu|host], with N from 1 to 16\n");
       assertThat(ended.exitCode()).isEqualTo(2);
     }
   }
