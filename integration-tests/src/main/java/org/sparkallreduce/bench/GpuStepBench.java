@@ -28,7 +28,7 @@ import org.sparkallreduce.dataset.Collectives;
  */
 public final class GpuStepBench {
   /** How many steps are measured; as many as a fifth of them go before. */
-  private record Size(int bytes, int allReduces, int treeAggregates) {
+  private record Size(int bytes, int allReduces, int treeAggregates) implements Serializable {
     static final List<Size> FULL =
         List.of(
             new Size(4 << 10, 300, 20),
