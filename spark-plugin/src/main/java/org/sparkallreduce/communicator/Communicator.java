@@ -324,6 +324,7 @@ public final class Communicator extends ArrayCollectives implements AutoCloseabl
       allReduce(Arguments.segment(in), Arguments.segment(out), type, op);
       return;
     }
+    requireNotCapturing("all-reduce");
     begin();
     try {
       MemorySegment piece = heap.memory();
