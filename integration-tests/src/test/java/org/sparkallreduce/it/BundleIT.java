@@ -11,12 +11,14 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.DisabledIfSystemProperty;
 import org.junit.jupiter.api.io.TempDir;
 
 /** The bundle, where there is no Java, no Maven and no Spark, and only a few tools. */
 @DisabledIfSystemProperty(named = "native.gpu", matches = "OFF")
+@Tag("slow")
 class BundleIT {
   private static final long LARGEST = 60_000_000;
 
