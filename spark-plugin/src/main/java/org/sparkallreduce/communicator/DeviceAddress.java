@@ -37,7 +37,7 @@ final class DeviceAddress {
           "The GPU driver shows no device to this process; look at the *_VISIBLE_DEVICES variables"
               + " of its environment, and at the devices of its container.");
     }
-    if (address.chars().allMatch(Character::isDigit) && address.length() < 6) {
+    if (address.matches("[0-9]{1,5}")) {
       return byNumber(Integer.parseInt(address), devices, environment);
     }
     return devices.stream()
@@ -46,7 +46,7 @@ final class DeviceAddress {
         .orElseThrow(
             () ->
                 new AllReduceException.Setup(
-                    "Spark has assigned the GPU %s, but the driver shows only %s to this process."
+                    "Spark has assigned the GPU '%s', but the driver shows only %s to this process."
                             .formatted(address, list(devices))
                         + " Let the discovery script print what this process sees."));
   }

@@ -72,9 +72,19 @@ class DeviceAddressTest {
         .hasMessageContaining("GPU-aaaa");
     assertThatThrownBy(() -> find("GPU-cccc", Vendor.NVIDIA, Map.of()))
         .isInstanceOf(AllReduceException.Setup.class)
-        .hasMessageContaining("assigned the GPU GPU-cccc");
+        .hasMessageContaining("assigned the GPU 'GPU-cccc'");
     assertThatThrownBy(() -> DeviceAddress.find("0", List.of(), Map.of()))
         .isInstanceOf(AllReduceException.Setup.class)
         .hasMessageContaining("shows no device");
+  }
+
+  @Test
+  void anAddressThatNamesNothingIsAnErrorThatQuotesIt() {
+    for (String address : List.of("", " ", "0,1", "123456", "GPU-cccc")) {
+      assertThatThrownBy(() -> find(address, Vendor.NVIDIA, Map.of()))
+          .isInstanceOf(AllReduceException.Setup.class)
+          .hasMessageContaining("assigned the GPU '" + address + "', but the driver shows only")
+          .hasMessageContaining("GPU-aaaa");
+    }
   }
 }
