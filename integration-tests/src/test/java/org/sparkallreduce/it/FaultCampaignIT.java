@@ -4,6 +4,7 @@ package org.sparkallreduce.it;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.nio.file.Path;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -16,14 +17,32 @@ class FaultCampaignIT {
 
   @Test
   void faultsEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
-    Submit.Ended ended = Submit.run(folder, "fault-campaign", "--seed", "674487773");
+    campaign(
+        "200 faults on \\d+ worker processes, seed 674487773: all went as they must",
+        "processes",
+        200);
+  }
+
+  @Test
+  @Tag("slow")
+  void faultsOfJobsEndInTheRightResultAndLeaveNothing() throws Exception {
+    campaign(
+        "16 faults of jobs on \\d+ executors, seed 674487773: all went as they must", "spark", 16);
+  }
+
+  private void campaign(String outcome, String layer, int faults) throws Exception {
+    Submit.Ended ended =
+        Submit.run(
+            folder,
+            "fault-campaign",
+            "--seed",
+            "674487773",
+            "--layer",
+            layer,
+            "--faults",
+            Integer.toString(faults));
     System.out.println(ended.output());
-    assertThat(ended.output())
-        .containsPattern(
-            "184 faults on \\d+ worker processes, seed 674487773: all went as they must")
-        .containsPattern(
-            "16 faults of jobs on \\d+ executors, seed 674487773: all went as they must")
-        .doesNotContain("FAILED:");
+    assertThat(ended.output()).containsPattern(outcome).doesNotContain("FAILED:");
     assertThat(ended.exitCode()).isZero();
   }
 
