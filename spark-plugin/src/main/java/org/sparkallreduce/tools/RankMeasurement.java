@@ -25,7 +25,7 @@ final class RankMeasurement {
   // The JIT compiler is taken to be done when it has not finished anything for so long. It runs on
   // the cores of the ranks, so that what it does while a time is taken would count as theirs; and
   // what reports a result is new to it too, once.
-  private static final long COMPILER_QUIET_NANOS = 100_000_000;
+  private static final long COMPILER_QUIET_NANOS = 20_000_000;
 
   // Before the first time, when nearly everything is new to it, and its queue is long.
   private static final long COMPILER_QUIET_AT_FIRST_NANOS = 1_000_000_000;
