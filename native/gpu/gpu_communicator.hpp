@@ -151,6 +151,7 @@ class GpuCommunicator {
   sar_status verdict();
   // Aborts with this thread's last failure as the cause, for which this rank is to blame.
   sar_status fail_with_last(sar_status status);
+  sar_status share(uint64_t address, uint64_t bytes);
   sar_status check_foreign(uint64_t address, uint64_t bytes) const;
   sar_status copy_pinned(uint32_t buffer, uint64_t bytes, const char *what, bool to_device,
                          uint64_t device);

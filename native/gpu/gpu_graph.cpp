@@ -206,12 +206,16 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
   if (!capturing_) return refuse(SAR_INVALID_ARGUMENT, "no capture is in progress");
   if (timeout_ns <= 0) return refuse(SAR_INVALID_ARGUMENT, "the time-out must be above zero");
   if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  auto *created = static_cast<sar_graph *>(calloc(1, sizeof(sar_graph)));
+  if (created == nullptr) {
+    capture_cancel();
+    control_.begin(SAR_COLLECTIVE_BARRIER, timeout_ns);
+    return fail_with_last(refuse(SAR_OUT_OF_MEMORY, "out of heap memory"));
+  }
   capturing_ = false;
   ++captures_;
   void *captured = nullptr;
   const int error = driver_.capture_end(stream_, &captured);
-  auto *created = static_cast<sar_graph *>(calloc(1, sizeof(sar_graph)));
-  if (created == nullptr) return refuse(SAR_OUT_OF_MEMORY, "out of heap memory");
   created->communicator = this;
   created->graph = captured;
   created->table = table_;
@@ -220,10 +224,14 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
   sar_status status = SAR_OK;
   if (error != 0) status = fail_with_last(driver_failure(error, "end the capture"));
   if (status == SAR_OK) status = exchange_captured();
-  if (status == SAR_OK) status = fill_addresses(created->table);
+  // The others wait for this rank: they are told what keeps it.
+  if (status == SAR_OK) {
+    status = fill_addresses(created->table);
+    if (status != SAR_OK) status = fail_with_last(status);
+  }
   if (status == SAR_OK) {
     const int e = driver_.graph_instantiate(&created->executable, created->graph, 0);
-    if (e != 0) status = driver_failure(e, "instantiate the graph");
+    if (e != 0) status = fail_with_last(driver_failure(e, "instantiate the graph"));
   }
   if (status == SAR_OK) {
     const Control &mine = control_of(geometry_.rank);
@@ -237,6 +245,7 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
     // Nobody replays before all tables are filled; and the next capture may overwrite the calls.
     status = control_.step();
   }
+  control_.end_uncounted();
   if (status != SAR_OK) {
     sar_gpu_graph_destroy(created);
     return status;

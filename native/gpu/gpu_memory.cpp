@@ -137,13 +137,20 @@ sar_status GpuCommunicator::check_foreign(uint64_t address, uint64_t bytes) cons
 }
 
 sar_status GpuCommunicator::register_memory(uint64_t address, uint64_t bytes, int64_t timeout_ns) {
-  constexpr const char *kName = "sar_gpu_register";
-  if (const sar_status status = check_ready(SAR_COLLECTIVE_REGISTER, kName); status != SAR_OK) {
+  if (const sar_status status = check_ready(SAR_COLLECTIVE_REGISTER, "sar_gpu_register");
+      status != SAR_OK) {
     return status;
   }
   if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
-  const Control &mine = control_of(geometry_.rank);
   control_.begin(SAR_COLLECTIVE_BARRIER, timeout_ns);
+  const sar_status status = share(address, bytes);
+  control_.end_uncounted();
+  return status;
+}
+
+// All ranks share their buffers, or none does.
+sar_status GpuCommunicator::share(uint64_t address, uint64_t bytes) {
+  const Control &mine = control_of(geometry_.rank);
   sar_status own = check_foreign(address, bytes);
   uint32_t index = find_place(address, 1).allocation;
   if (own == SAR_OK && index == kMostAllocations) {
@@ -160,7 +167,7 @@ sar_status GpuCommunicator::register_memory(uint64_t address, uint64_t bytes, in
                           0,     kRegisterMarker, 0, 0, control_.epoch()};
   CallFields all[SAR_MAX_RANKS];
   sar_status status = control_.arrive(fields, all);
-  if (status == SAR_OK) status = compare(all, kName);
+  if (status == SAR_OK) status = compare(all, "sar_gpu_register");
   if (status != SAR_OK) return status;
   status = verdict();
   if (status == SAR_OK) {
@@ -169,7 +176,7 @@ sar_status GpuCommunicator::register_memory(uint64_t address, uint64_t bytes, in
     status = verdict();
   }
   if (status != SAR_OK) forget_new_memory();
-  // Not a collective that the statistics count. Behind it the counts may change again.
+  // Behind it the counts may change again.
   const sar_status last = control_.step();
   return last == SAR_OK ? status : last;
 }

@@ -103,6 +103,8 @@ class Communicator {
   // Barrier: everything that any rank wrote before is visible to all behind it.
   sar_status step();
   void end(sar_status status, uint64_t bytes);
+  // Instead of end, for what waits like a collective but is not to be counted as one.
+  void end_uncounted();
 
   uint32_t epoch() const { return epoch_; }
   uint64_t sequence() const { return sequence_; }

@@ -45,8 +45,10 @@ void Communicator::end(sar_status status, uint64_t bytes) {
     statistics_.collectives++;
     statistics_.bytes += bytes;
   }
-  statistics_.total_ns += now_ns() - started_;
+  end_uncounted();
 }
+
+void Communicator::end_uncounted() { statistics_.total_ns += now_ns() - started_; }
 
 sar_status Communicator::arrive(const CallFields &mine, CallFields (&all)[SAR_MAX_RANKS]) {
   constexpr auto relaxed = std::memory_order_relaxed;

@@ -83,6 +83,24 @@ TEST_F(Gpu, ACaptureWorksBetweenProcesses) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, capture_and_replay));
 }
 
+// A capture waits for the peers at its end, and is no collective.
+TEST_F(Gpu, ACaptureCountsAsTimeAndNotAsACollective) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    sar_graph* graph = nullptr;
+    REQUIRE(sar_gpu_capture_begin(rank.comm, Rank::kTimeout) == SAR_OK);
+    REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena, 10, SAR_INT32, SAR_SUM, SAR_AUTO,
+                           Rank::kTimeout) == SAR_OK);
+    REQUIRE(sar_gpu_capture_end(rank.comm, Rank::kTimeout, &graph) == SAR_OK);
+    REQUIRE(sar_gpu_register(rank.comm, rank.arena, 64, Rank::kTimeout) == SAR_OK);
+    sar_statistics statistics;
+    REQUIRE(sar_comm_statistics(rank.comm, &statistics) == SAR_OK);
+    REQUIRE(statistics.collectives == 0 && statistics.total_ns > 0);
+    REQUIRE(statistics.total_ns >= statistics.wait_ns);
+    sar_gpu_graph_destroy(graph);
+  }));
+}
+
 TEST_F(Gpu, AReplayIsRefusedAfterACapturedBufferWasFreed) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
     REQUIRE(rank.open() == SAR_OK);

@@ -97,6 +97,18 @@ TEST_F(Simulated, AModuleThatDoesNotLoadIsAStatusOnAllRanks) {
   }));
 }
 
+TEST_F(Simulated, AGraphThatOneRankCannotMakeIsToldToThoseWhoWaitForIt) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    if (rank.rank == 1) let_fail("cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags", 2);
+    REQUIRE(rank.open() == SAR_OK);
+    REQUIRE(sar_gpu_capture_begin(rank.comm, Rank::kTimeout) == SAR_OK);
+    REQUIRE(all_reduce(rank) == SAR_OK);
+    sar_graph* graph = nullptr;
+    REQUIRE(sar_gpu_capture_end(rank.comm, Rank::kTimeout, &graph) == SAR_OUT_OF_MEMORY);
+    REQUIRE(last_error_has("rank 1 cannot instantiate the graph"));
+  }));
+}
+
 // No library of a driver: what an old driver looks like, one of whose functions is missing.
 TEST_F(Simulated, ALibraryThatLacksAFunctionIsCalledTooOld) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 1, [](Rank& rank) {

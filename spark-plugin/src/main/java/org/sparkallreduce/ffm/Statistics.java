@@ -32,9 +32,9 @@ public record Statistics(
   public static final Statistics NONE =
       new Statistics(0, 0, 0, 0, 0, Collections.nCopies(Abi.MAX_RANKS, 0L));
 
-  /** Time spent reducing and moving data. The end of a capture waits, and is no collective. */
+  /** Time spent reducing and moving data. */
   public long reduceNanos() {
-    return Math.max(0, totalNanos - waitNanos);
+    return totalNanos - waitNanos;
   }
 
   /** The rank for which this one waited longest; empty if it waited for none. */
