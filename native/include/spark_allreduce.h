@@ -362,7 +362,8 @@ SAR_API sar_status sar_gpu_stream(const sar_comm *comm, void **stream);
 /*
  * From here on the communicator's work goes to `stream`, which the caller owns and which lives
  * until another one is named or the communicator is destroyed; NULL: its own one again. It starts
- * when all that was enqueued on the stream before has ended.
+ * when all that was enqueued on the stream before has ended. sar_comm_destroy waits for what is on
+ * the stream then, the caller's own work too.
  */
 SAR_API sar_status sar_gpu_use_stream(sar_comm *comm, void *stream);
 

@@ -586,7 +586,7 @@ public final class Communicator extends ArrayCollectives implements AutoCloseabl
   /**
    * Lets this rank's work go to a stream of the caller's from here on, behind all that was enqueued
    * before. The stream must be one of this rank's device, and live until another one is named or
-   * the communicator is closed. Not collective.
+   * the communicator is closed, which waits for what is on it. Not collective.
    *
    * @param stream a CUstream or hipStream_t; 0: the communicator's own one again
    */
@@ -662,10 +662,17 @@ public final class Communicator extends ArrayCollectives implements AutoCloseabl
   }
 
   private void cancelCapture() {
-    capturing = false;
-    recording = null;
-    if (gpu != null) {
-      var unused = gpu.captureCancel(); // what the step threw says more
+    if (!busy.compareAndSet(false, true)) {
+      return; // another thread closes the communicator, which gives the capture up
+    }
+    try {
+      capturing = false;
+      recording = null;
+      if (gpu != null && !closed) {
+        var unused = gpu.captureCancel(); // what the step threw says more
+      }
+    } finally {
+      leave();
     }
   }
 
