@@ -31,8 +31,7 @@ public final class CallBench {
 
   /** Nanoseconds of a call: the median, the 10th and the 90th percentile. */
   private record Cost(long median, long low, long high) implements Serializable {
-    static Cost of(long[] nanos) {
-      Arrays.sort(nanos);
+    static Cost of(long[] nanos) { // in ascending order
       int last = nanos.length - 1;
       return new Cost(nanos[last / 2], nanos[last / 10], nanos[last * 9 / 10]);
     }
@@ -102,29 +101,18 @@ public final class CallBench {
     RegisteredBuffer out = communicator.allocate(DataType.FLOAT32, BYTES / Float.BYTES);
     Runnable call = () -> communicator.allReduce(in, out, ReduceOp.SUM);
     var costs = new LinkedHashMap<String, Cost>();
-    costs.put("eager", time(calls, call));
+    costs.put("eager", Cost.of(GpuStepBench.time(calls, call)));
     try (Graph graph = communicator.capture(call)) {
       costs.put(
           "replay",
-          time(
-              calls,
-              () -> {
-                graph.replay();
-                communicator.waitFor();
-              }));
+          Cost.of(
+              GpuStepBench.time(
+                  calls,
+                  () -> {
+                    graph.replay();
+                    communicator.waitFor();
+                  })));
     }
     return costs;
-  }
-
-  private static Cost time(int calls, Runnable call) {
-    var nanos = new long[calls];
-    for (int i = -Math.ceilDiv(calls, 5); i < calls; i++) {
-      long start = System.nanoTime();
-      call.run();
-      if (i >= 0) {
-        nanos[i] = System.nanoTime() - start;
-      }
-    }
-    return Cost.of(nanos);
   }
 }

@@ -169,7 +169,7 @@ public final class GpuStepBench {
   }
 
   /** Nanoseconds of each call, in ascending order. */
-  private static long[] time(int calls, Runnable call) {
+  static long[] time(int calls, Runnable call) {
     var nanos = new long[calls];
     for (int i = -Math.ceilDiv(calls, 5); i < calls; i++) {
       long start = System.nanoTime();

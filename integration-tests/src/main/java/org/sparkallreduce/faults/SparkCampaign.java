@@ -252,24 +252,9 @@ public final class SparkCampaign {
   }
 
   private List<Long> executors() {
-    List<Long> executors =
-        ProcessHandle.current()
-            .descendants()
-            .map(ProcessHandle::pid)
-            .filter(SparkCampaign::isExecutor)
-            .sorted()
-            .toList();
+    List<Long> executors = List.copyOf(ExecutorPids.find());
     executorsSeen.addAll(executors);
     return executors;
-  }
-
-  private static boolean isExecutor(long pid) {
-    try {
-      return Files.readString(Path.of("/proc/" + pid + "/cmdline"))
-          .contains("CoarseGrainedExecutorBackend");
-    } catch (IOException e) { // it has ended
-      return false;
-    }
   }
 
   /** What is left in driver and executors that should not be. */

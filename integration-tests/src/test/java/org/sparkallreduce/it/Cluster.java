@@ -18,6 +18,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
+import org.sparkallreduce.faults.ExecutorPids;
 
 /** Applications on local clusters, from the packaged jars as a user has them. */
 final class Cluster {
@@ -75,7 +76,7 @@ final class Cluster {
   }
 
   private static void noteExecutors() {
-    EXECUTORS.addAll(ExecutorProcess.pids());
+    EXECUTORS.addAll(ExecutorPids.find());
   }
 
   /**

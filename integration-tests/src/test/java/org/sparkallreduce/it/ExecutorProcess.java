@@ -22,26 +22,6 @@ record ExecutorProcess(long pid) {
     return new ExecutorProcess(ProcessHandle.current().pid());
   }
 
-  /** The executors that this process, as the workers of a local cluster, has started. */
-  static Set<Long> pids() {
-    var pids = new TreeSet<Long>();
-    ProcessHandle.current()
-        .descendants()
-        .map(ProcessHandle::pid)
-        .filter(pid -> isExecutor(pid))
-        .forEach(pids::add);
-    return pids;
-  }
-
-  private static boolean isExecutor(long pid) {
-    try {
-      return Files.readString(Path.of("/proc/" + pid + "/cmdline"))
-          .contains("CoarseGrainedExecutorBackend");
-    } catch (IOException e) { // it has ended
-      return false;
-    }
-  }
-
   /** Whether it has not ended. One whose parent was killed may stay on as a zombie. */
   boolean runs() {
     try {

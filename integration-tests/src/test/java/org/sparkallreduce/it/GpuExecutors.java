@@ -39,6 +39,7 @@ import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.Graph;
 import org.sparkallreduce.communicator.RegisteredBuffer;
 import org.sparkallreduce.dataset.Collectives;
+import org.sparkallreduce.faults.ExecutorPids;
 
 /**
  * Executor processes to which Spark has assigned a GPU each; all have the same one if there is only
@@ -226,11 +227,11 @@ abstract class GpuExecutors {
             () -> onGpus((communicator, attempt) -> callForEver(communicator, attempt, running)));
     await().atMost(Duration.ofMinutes(1)).until(() -> Files.exists(Path.of(running)));
     assertThat(GpuMachine.HERE.memoryInUse()).isGreaterThan(before);
-    long victim = ExecutorProcess.pids().iterator().next();
+    long victim = ExecutorPids.find().iterator().next();
     assertThat(ProcessHandle.of(victim).orElseThrow().destroyForcibly()).isTrue();
 
     assertThat(job.get(2, TimeUnit.MINUTES)).hasSize(ranks).allMatch(attempt -> attempt > 0);
-    assertThat(ExecutorProcess.pids()).hasSize(ranks).doesNotContain(victim);
+    assertThat(ExecutorPids.find()).hasSize(ranks).doesNotContain(victim);
     await().until(() -> GpuMachine.HERE.memoryInUse() <= before);
     await().untilAsserted(() -> assertThat(Cluster.leftInSharedMemory()).isEmpty());
   }

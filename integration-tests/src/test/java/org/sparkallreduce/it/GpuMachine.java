@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.stream.Stream;
 import org.apache.spark.resource.ResourceInformation;
+import org.sparkallreduce.faults.ExecutorPids;
 
 /**
  * What the GPU tests run on: the GPUs of this machine, or else the simulated CUDA driver, which is
@@ -87,7 +88,7 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
 
   /** The simulated driver's memory are files without a name, which executors hold open. */
   private static long simulatedMemory() {
-    return ExecutorProcess.pids().stream()
+    return ExecutorPids.find().stream()
         .flatMap(pid -> descriptors(pid).stream())
         .flatMap(descriptor -> memoryFile(descriptor).stream())
         .distinct() // peers open each other's

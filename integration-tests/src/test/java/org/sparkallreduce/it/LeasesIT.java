@@ -37,6 +37,7 @@ import org.sparkallreduce.communicator.RegisteredBuffer;
 import org.sparkallreduce.dataset.Collectives;
 import org.sparkallreduce.dataset.RankContext;
 import org.sparkallreduce.dataset.RankFunction;
+import org.sparkallreduce.faults.ExecutorPids;
 
 /** Communicators that outlive their stage, in two executor processes of two slots each. */
 @Timeout(300)
@@ -61,14 +62,14 @@ class LeasesIT {
   @AfterAll
   static void nothingIsLeftAfterTheApplication() {
     spark.stop();
-    await().untilAsserted(() -> assertThat(ExecutorProcess.pids()).isEmpty());
+    await().untilAsserted(() -> assertThat(ExecutorPids.find()).isEmpty());
     assertNoNames();
     Awaitility.reset();
   }
 
   @BeforeEach
   void bothExecutorsRun() {
-    await().until(() -> Cluster.executors(spark) == 2 && ExecutorProcess.pids().size() == 2);
+    await().until(() -> Cluster.executors(spark) == 2 && ExecutorPids.find().size() == 2);
   }
 
   @AfterEach
@@ -77,7 +78,7 @@ class LeasesIT {
   }
 
   private static void assertNoNames() {
-    PROCESSES.addAll(ExecutorProcess.pids());
+    PROCESSES.addAll(ExecutorPids.find());
     await()
         .untilAsserted(
             () ->
@@ -144,7 +145,7 @@ class LeasesIT {
     await()
         .untilAsserted(
             () ->
-                assertThat(ExecutorProcess.pids())
+                assertThat(ExecutorPids.find())
                     .hasSize(2)
                     .allSatisfy(
                         pid ->
@@ -157,7 +158,7 @@ class LeasesIT {
     await()
         .untilAsserted(
             () ->
-                assertThat(ExecutorProcess.pids())
+                assertThat(ExecutorPids.find())
                     .allSatisfy(
                         pid ->
                             assertThat(new ExecutorProcess(pid).threadsOfOurs())
@@ -220,10 +221,10 @@ class LeasesIT {
   @Test
   void anExecutorKilledBetweenTwoStagesIsReplacedAndTheSurvivorLetsGo() {
     List<Seen> before = stage(ALL_SLOTS, 1);
-    PROCESSES.addAll(ExecutorProcess.pids());
+    PROCESSES.addAll(ExecutorPids.find());
     long victim = before.getFirst().pid();
     assertThat(ProcessHandle.of(victim).orElseThrow().destroyForcibly()).isTrue();
-    await().until(() -> !ExecutorProcess.pids().contains(victim));
+    await().until(() -> !ExecutorPids.find().contains(victim));
 
     List<Seen> after = stage(ALL_SLOTS, 2);
 
@@ -236,7 +237,7 @@ class LeasesIT {
   @Test
   void aStageThatIsTriedAgainAfterADeathMeetsNoOldSignals() {
     Set<Long> before = segments(stage(ALL_SLOTS, 1));
-    PROCESSES.addAll(ExecutorProcess.pids());
+    PROCESSES.addAll(ExecutorPids.find());
     List<Seen> seen =
         run(
             ALL_SLOTS,
@@ -357,7 +358,7 @@ class LeasesIT {
   void aJobCancelledInTheMidstOfAnExchangeLeavesNothing() throws Exception {
     stage(ALL_SLOTS, 1);
     Map<Long, Set<Long>> before = new HashMap<>();
-    ExecutorProcess.pids().forEach(pid -> before.put(pid, new ExecutorProcess(pid).segments()));
+    ExecutorPids.find().forEach(pid -> before.put(pid, new ExecutorProcess(pid).segments()));
     String place = folder.toString();
     var job =
         CompletableFuture.runAsync(
@@ -381,7 +382,7 @@ class LeasesIT {
         .until(
             () ->
                 presentAt(place) == 1
-                    && ExecutorProcess.pids().stream()
+                    && ExecutorPids.find().stream()
                         .map(ExecutorProcess::new)
                         .anyMatch(process -> process.threadsOfOurs() > 1 && process.names() == 1));
     spark.sparkContext().cancelJobGroup("in an exchange");

@@ -12,6 +12,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.dataset.Collectives;
+import org.sparkallreduce.faults.ExecutorPids;
 
 /** Spark's own allGather as the exchange, and communicators that are kept for a short time only. */
 @Timeout(300)
@@ -25,7 +26,7 @@ class PlainExchangeIT {
                 .set("spark.allreduce.exchange.nudged", "false")
                 .set("spark.allreduce.lease.idle", "1s"),
             2)) {
-      executors = ExecutorProcess.pids();
+      executors = ExecutorPids.find();
       assertThat(executors).hasSize(2);
       for (int stage = 0; stage < 2; stage++) {
         assertSum(spark);
@@ -37,7 +38,7 @@ class PlainExchangeIT {
                         .allSatisfy(
                             pid -> assertThat(new ExecutorProcess(pid).segments()).isEmpty()));
       }
-      assertThat(ExecutorProcess.pids()).isEqualTo(executors);
+      assertThat(ExecutorPids.find()).isEqualTo(executors);
     }
     assertThat(executors).allSatisfy(pid -> assertThat(new ExecutorProcess(pid).names()).isZero());
   }
