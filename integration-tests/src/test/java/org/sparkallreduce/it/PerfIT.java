@@ -70,7 +70,7 @@ class PerfIT {
   @Test
   void heapArraysAreMeasuredToo() throws Exception {
     Submit.Ended ended =
-        perf("--unregistered", "--ranks=3", "-b=100", "-e=300", "-i=100", "-n=5", "--json");
+        perf("--unregistered", "--ranks=3", "-b=100", "-e=300", "-i=100", "-n=5", "-w=1", "--json");
     // Progress lines may stand before it.
     String json = ended.output().substring(ended.output().indexOf('{'));
     JsonNode document = new ObjectMapper().readTree(json);
@@ -114,7 +114,8 @@ class PerfIT {
 
   @Test
   void theTasksOfABarrierStageAreMeasuredToo() throws Exception {
-    Submit.Ended ended = perf("--spark", "--ranks", "2", "-b=1K", "-e=64K", "-f=8", "-n=10");
+    Submit.Ended ended =
+        perf("--spark", "--ranks", "2", "-b=1K", "-e=64K", "-f=8", "-n=10", "-w=1");
     assertThat(ended.output())
         .contains("# Tasks of a barrier stage")
         .contains("# Out of bounds values : 0 OK");
@@ -130,7 +131,7 @@ class PerfIT {
     assertThat(tuned.exitCode()).isZero();
     assertThat(Files.readString(table)).contains("\nhost 1 * ", "\nhost 16 * ");
 
-    Submit.Ended used = perf("--conf=spark.allreduce.auto.table=" + table, "-e=64", "-n=5");
+    Submit.Ended used = perf("--conf=spark.allreduce.auto.table=" + table, "-e=64", "-n=5", "-w=1");
     assertThat(used.output()).contains("# Out of bounds values : 0 OK");
     assertThat(used.exitCode()).isZero();
 

@@ -88,7 +88,9 @@ public final class AllReducePerf implements Callable<Integer> {
   @Option(
       names = {"-w", "--warmup_iters"},
       paramLabel = "N",
-      description = "calls before those (default: a tenth of -n, at least 5)")
+      description =
+          "calls before those, and no others (default: a tenth of -n, at least 5, behind as many as"
+              + " the JIT compiler needs)")
   private @Nullable Integer warmup;
 
   @Option(
@@ -385,7 +387,8 @@ public final class AllReducePerf implements Callable<Integer> {
       if (cases.isEmpty()) {
         throw new IllegalArgumentException("no schedule that was asked for carries these sizes");
       }
-      return new Job(cases, placement(), !unregistered, checks, memcpy || svg != null);
+      return new Job(
+          cases, placement(), !unregistered, checks, memcpy || svg != null, warmup == null);
     } catch (IllegalArgumentException e) {
       throw usage(e.getMessage() + ".");
     }

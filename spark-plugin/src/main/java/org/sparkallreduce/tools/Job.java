@@ -10,8 +10,15 @@ import java.util.List;
  * @param registered buffers from the arena; false: heap arrays, which are copied
  * @param checks how many calls are checked, element by element; 0: none
  * @param memcpy whether the time is taken too in which all ranks copy as many bytes at once
+ * @param compiled whether each measurement waits until the JIT compilers have nothing to do
  */
-record Job(List<Case> cases, Placement placement, boolean registered, int checks, boolean memcpy)
+record Job(
+    List<Case> cases,
+    Placement placement,
+    boolean registered,
+    int checks,
+    boolean memcpy,
+    boolean compiled)
     implements Serializable {
   /** Whether input and output are different memory. */
   enum Placement {

@@ -108,7 +108,7 @@ final class Tuner {
         }
       }
     }
-    return new Job(cases, Placement.OUT_OF_PLACE, true, 1, false);
+    return new Job(cases, Placement.OUT_OF_PLACE, true, 1, false, true);
   }
 
   private static final class Collected implements Run.Listener {

@@ -23,6 +23,7 @@ final class PerfFixture {
           Placement.BOTH,
           true,
           1,
+          true,
           true);
   static final List<Measured> ALL =
       List.of(

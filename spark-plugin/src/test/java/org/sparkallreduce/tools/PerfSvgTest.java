@@ -21,6 +21,7 @@ class PerfSvgTest {
           Placement.BOTH,
           true,
           1,
+          true,
           true);
 
   private final Element svg = parse(draw(JOB, PerfFixture.ALL.subList(0, 2)));
@@ -80,8 +81,8 @@ class PerfSvgTest {
 
   @Test
   void aRunOfOneSizeOrOfNoBytesIsDrawnToo() {
-    var one = new Job(List.of(PerfFixture.allReduce(64, 1)), Placement.BOTH, true, 1, false);
-    var none = new Job(List.of(PerfFixture.allReduce(0, 1)), Placement.BOTH, true, 1, false);
+    var one = new Job(List.of(PerfFixture.allReduce(64, 1)), Placement.BOTH, true, 1, false, false);
+    var none = new Job(List.of(PerfFixture.allReduce(0, 1)), Placement.BOTH, true, 1, false, false);
     for (Job job : List.of(one, none)) {
       String text = draw(job, List.of(new Measured(0, new Timing(500, 0), null, 0)));
       assertThat(text).doesNotContain("NaN", "Infinity");
