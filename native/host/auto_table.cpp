@@ -13,6 +13,8 @@ namespace {
 // Where they come from: docs/decisions/0020.
 constexpr sar_auto_row kBuiltIn[] = {
     {SAR_MAX_RANKS, SAR_LOW_LATENCY, kLowLatencyBytes},
+    {2, SAR_ONE_SHOT, 1024},
+    {2, SAR_LOAD_REDUCE_STORE, UINT64_MAX},
     {SAR_MAX_RANKS, SAR_ONE_SHOT, 4096},
     {SAR_MAX_RANKS, SAR_LOAD_REDUCE_STORE, UINT64_MAX},
 };

@@ -96,7 +96,8 @@ class Communicator {
 
   // A collective: begin, arrive, any number of steps, end. All ranks make the same calls. A failure
   // has been remembered, and all ranks have been told, when one of these returns it.
-  void begin(sar_collective collective, int64_t timeout_ns);
+  // A brief call's clock starts with its first wait.
+  void begin(sar_collective collective, int64_t timeout_ns, bool is_brief = false);
   // Barrier: publishes `mine`, and everything written so far, to all ranks; then `all` has the
   // fields of every rank, and what they wrote before is visible.
   sar_status arrive(const CallFields &mine, CallFields (&all)[SAR_MAX_RANKS]);
@@ -198,10 +199,12 @@ class Communicator {
   uint64_t sequence_ = 0;
   uint32_t epoch_;
 
+  static constexpr uint64_t kNotTimed = 0;
+
   // The current collective.
   sar_collective collective_ = SAR_COLLECTIVE_NONE;
   uint32_t step_ = 0;
-  uint64_t started_ = 0;
+  uint64_t started_ = kNotTimed;
   uint64_t timeout_ns_ = 0;
   uint64_t expected_total_ = kNoTotal;
   uint64_t wait_started_ = 0;

@@ -15,6 +15,15 @@ namespace sar {
 // Monotonic.
 uint64_t now_ns();
 
+// A hint: this core will write the line soon, so its copies in other cores may go already.
+inline void prefetch_to_write(const void *line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" ::"m"(*static_cast<const char *>(line)));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
 // Tells the core that this is a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)

@@ -150,7 +150,8 @@ typedef struct sar_statistics {
   uint64_t collectives;  /* collectives that succeeded */
   uint64_t bytes;        /* sum of their buffer sizes: count x element size, as passed */
   uint64_t wait_ns;      /* time spent waiting for peers */
-  uint64_t total_ns;     /* time spent in collectives, waits included */
+  uint64_t total_ns;     /* time spent in collectives, waits included; a call of up to 16 KiB of the
+                            host backend counts from where it begins to wait */
   uint64_t unregistered; /* collectives that fell back to staging, since a buffer of some rank
                             was not registered */
   /* By rank: the part of wait_ns that ended when that rank came, as the last one. Whom the

@@ -14,7 +14,8 @@ import java.util.stream.IntStream;
  * @param collectives collectives that succeeded
  * @param bytes the sum of their buffer sizes
  * @param waitNanos time spent waiting for peers
- * @param totalNanos time spent in collectives, waits included
+ * @param totalNanos time spent in collectives, waits included; on the host backend a call of up to
+ *     16 KiB counts only from where it begins to wait
  * @param unregistered collectives that fell back to staging because a buffer was not registered
  * @param peerWaitNanos by rank: the part of {@code waitNanos} that ended when that rank came, as
  *     the last one
@@ -32,7 +33,7 @@ public record Statistics(
   public static final Statistics NONE =
       new Statistics(0, 0, 0, 0, 0, Collections.nCopies(Abi.MAX_RANKS, 0L));
 
-  /** Time spent reducing and moving data. */
+  /** Time spent reducing and moving data; see {@code totalNanos} for what is not counted. */
   public long reduceNanos() {
     return totalNanos - waitNanos;
   }

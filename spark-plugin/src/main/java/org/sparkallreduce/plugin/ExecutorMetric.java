@@ -17,7 +17,10 @@ record ExecutorMetric(String name, String doc, ToLongFunction<Activity> value) {
           new ExecutorMetric("collectives", "collectives that succeeded", Activity::collectives),
           new ExecutorMetric("bytes", "their buffer sizes: count x element size", Activity::bytes),
           new ExecutorMetric(
-              "totalNanos", "time in collectives, waits included", Activity::totalNanos),
+              "totalNanos",
+              "time in collectives, waits included; on the host backend a call of up to 16 KiB"
+                  + " counts only from where it begins to wait",
+              Activity::totalNanos),
           new ExecutorMetric(
               "waitNanos",
               "the part of it spent waiting for peers; a wait of less than some microseconds is"
