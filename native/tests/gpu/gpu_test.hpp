@@ -2,7 +2,8 @@
 //
 // gpu_test.hpp: what the tests of the GPU library through the C header share. They run on a GPU,
 // and in CI on the simulated driver (SPARK_ALLREDUCE_GPU_DRIVER names it), which says nothing about
-// a GPU. SAR_TEST_RANKS and SAR_TEST_ROUNDS ask for more than the defaults.
+// a GPU. SAR_TEST_RANKS and SAR_TEST_ROUNDS ask for more than the defaults, SAR_TEST_DEVICES for
+// ranks on so many devices.
 #ifndef SPARK_ALLREDUCE_TESTS_GPU_GPU_TEST_HPP
 #define SPARK_ALLREDUCE_TESTS_GPU_GPU_TEST_HPP
 

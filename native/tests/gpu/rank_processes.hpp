@@ -50,7 +50,8 @@ class Rank {
     options.arena_bytes = arena;
     options.staging_bytes = staging;
     options.spin_ns = 20000;
-    sar_status status = sar_comm_create(&options, &comm);
+    sar_status status = select_device();
+    if (status == SAR_OK) status = sar_comm_create(&options, &comm);
     if (status != SAR_OK) return status;
     status = sar_comm_handle(comm, shared->handles + rank * SAR_HANDLE_BYTES);
     meet();
@@ -88,6 +89,13 @@ class Rank {
   uint8_t* arena = nullptr;
 
  private:
+  // SAR_TEST_DEVICES: so many devices take turns. Otherwise a test may have chosen one.
+  sar_status select_device() const {
+    const char* devices = std::getenv("SAR_TEST_DEVICES");
+    if (devices == nullptr) return SAR_OK;
+    return sar_gpu_select_device(rank % static_cast<uint32_t>(std::atoi(devices)));
+  }
+
   uint32_t meetings_ = 0;
 };
 

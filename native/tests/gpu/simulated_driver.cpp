@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -345,6 +346,8 @@ SIMULATE(cuMemGetAddressRange_v2, hipMemGetAddressRange,
   return 0;
 }
 
+int users_doubling;  // its address stands for a user's module and for the kernel in it
+
 // Copies to the device that their caller takes for done: on a real device a short piece of pageable
 // memory may still be on its way, and streams do not wait for it. Here it always is, until the
 // default stream is waited for or has something else to do.
@@ -391,9 +394,21 @@ SIMULATE(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync,
   submit(stream, [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
   return 0;
 }
-// What frameworks call for memory from a pool; the backend never does.
+// What users' own code calls; the backend never does.
 SIMULATE(cuMemAllocAsync, hipMallocAsync, (uint64_t * address, size_t bytes, void*)) {
   return allocate(address, bytes, true);
+}
+SIMULATE(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync,
+         (uint64_t to, uint64_t from, size_t bytes, void* stream)) {
+  submit(stream, [=] {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  });
+  return 0;
+}
+SIMULATE(cuMemsetD32Async, hipMemsetD32Async,
+         (uint64_t address, unsigned value, size_t count, void* stream)) {
+  submit(stream, [=] { std::fill_n(reinterpret_cast<unsigned*>(address), count, value); });
+  return 0;
 }
 SIMULATE(cuMemHostAlloc, hipHostMalloc, (void** memory, size_t bytes, unsigned)) {
   FAIL_IF_TOLD(cuMemHostAlloc, hipHostMalloc);
@@ -525,9 +540,19 @@ SIMULATE(cuModuleLoadDataEx, hipModuleLoadDataEx,
   *module = &anything;
   return 0;
 }
+// A user's module: of the one kernel that the tests bring, whatever is in it.
+SIMULATE(cuModuleLoadData, hipModuleLoadData, (void** module, const void*)) {
+  *module = &users_doubling;
+  return 0;
+}
 SIMULATE(cuModuleUnload, hipModuleUnload, (void*)) { return 0; }
-SIMULATE(cuModuleGetFunction, hipModuleGetFunction, (void** function, void*, const char* name)) {
+SIMULATE(cuModuleGetFunction, hipModuleGetFunction,
+         (void** function, void* module, const char* name)) {
   FAIL_IF_TOLD(cuModuleGetFunction, hipModuleGetFunction);
+  if (module == &users_doubling) {
+    *function = module;
+    return 0;
+  }
   const cpu::Kernel kernel = cpu::find_kernel(name);
   std::memcpy(function, &kernel, sizeof kernel);
   return kernel != nullptr ? 0 : kNotFound;
@@ -541,6 +566,12 @@ SIMULATE(cuLaunchKernel, hipModuleLaunchKernel,
          (void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
           unsigned, void* stream, void** arguments, void**)) {
   FAIL_IF_TOLD(cuLaunchKernel, hipModuleLaunchKernel);
+  if (function == &users_doubling) {
+    auto* values = *static_cast<float**>(arguments[0]);
+    const auto count = *static_cast<uint32_t*>(arguments[1]);
+    submit(stream, [=] { std::for_each_n(values, count, [](float& value) { value *= 2; }); });
+    return 0;
+  }
   if (threads != kBlockThreads || blocks > unsigned{kMultiprocessors}) return kInvalidValue;
   cpu::Kernel kernel = nullptr;
   std::memcpy(&kernel, &function, sizeof kernel);

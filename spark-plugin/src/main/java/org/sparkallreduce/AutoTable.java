@@ -28,15 +28,14 @@ public record AutoTable(List<Row> rows) {
   public static final int MAX_ROWS = 64;
 
   private static final int MAX_RANKS = 16;
-  private static final String HOST = "host";
   private static final String ANY = "*";
 
   /** For communicators of at most so many ranks, and buffers of at most so many bytes. */
-  public record Row(int worldSize, long bytes, Schedule schedule) {
+  public record Row(Backend backend, int worldSize, long bytes, Schedule schedule) {
     private String text() {
       return "%s %d %s %s"
           .formatted(
-              HOST,
+              backend.name().toLowerCase(Locale.ROOT),
               worldSize,
               bytes == Long.MAX_VALUE ? ANY : Long.toString(bytes),
               schedule.text());
@@ -61,6 +60,11 @@ public record AutoTable(List<Row> rows) {
         throw new UncheckedIOException("Cannot read auto-table.txt from the jar", e);
       }
     }
+  }
+
+  /** What holds on a backend. If there is nothing, the native library has a table of its own. */
+  public List<Row> rows(Backend backend) {
+    return rows.stream().filter(row -> row.backend() == backend).toList();
   }
 
   /** The table in the jar, which is conf/auto-table.txt. */
@@ -126,20 +130,28 @@ public record AutoTable(List<Row> rows) {
       throw new IllegalArgumentException(
           "it has %d words, not backend, world size, bytes and schedule".formatted(words.length));
     }
-    if (!words[0].equals(HOST)) {
-      throw new IllegalArgumentException("there is no backend but host");
-    }
-    var row = new Row(worldSize(words[1]), bytes(words[2]), schedule(words[3]));
+    var row = new Row(backend(words[0]), worldSize(words[1]), bytes(words[2]), schedule(words[3]));
     for (Row earlier : before) {
-      if (earlier.worldSize() >= row.worldSize() && earlier.bytes() >= row.bytes()) {
+      if (earlier.backend() == row.backend()
+          && earlier.worldSize() >= row.worldSize()
+          && earlier.bytes() >= row.bytes()) {
         throw new IllegalArgumentException(
             "it is never reached, since \"%s\" stands before it".formatted(earlier.text()));
       }
     }
-    if (before.size() == MAX_ROWS) {
-      throw new IllegalArgumentException("a table has at most %d rows".formatted(MAX_ROWS));
+    if (before.stream().filter(earlier -> earlier.backend() == row.backend()).count() == MAX_ROWS) {
+      throw new IllegalArgumentException(
+          "a table has at most %d rows for a backend".formatted(MAX_ROWS));
     }
     return row;
+  }
+
+  private static Backend backend(String word) {
+    return switch (word) {
+      case "host" -> Backend.HOST;
+      case "gpu" -> Backend.GPU;
+      default -> throw new IllegalArgumentException("the backend must be host or gpu");
+    };
   }
 
   private static int worldSize(String word) {

@@ -25,10 +25,21 @@ class AutoTableTest {
             "t", "# head\n\nhost 2 4096 one-shot # small\n  host  16  *  LOAD_REDUCE_STORE\n");
     assertThat(table.rows())
         .containsExactly(
-            new Row(2, 4096, Schedule.ONE_SHOT),
-            new Row(16, Long.MAX_VALUE, Schedule.LOAD_REDUCE_STORE));
+            new Row(Backend.HOST, 2, 4096, Schedule.ONE_SHOT),
+            new Row(Backend.HOST, 16, Long.MAX_VALUE, Schedule.LOAD_REDUCE_STORE));
     assertThat(table.text()).isEqualTo("host 2 4096 one-shot\nhost 16 * load-reduce-store\n");
     assertThat(AutoTable.parse("again", table.text())).isEqualTo(table);
+  }
+
+  @Test
+  void eachBackendHasRowsOfItsOwn() {
+    var gpu = new Row(Backend.GPU, 16, 4096, Schedule.LOW_LATENCY);
+    AutoTable table = AutoTable.parse("t", "host 16 * one-shot\ngpu 16 4096 low-latency\n");
+    assertThat(table.rows(Backend.GPU)).containsExactly(gpu);
+    assertThat(table.rows(Backend.HOST)).hasSize(1);
+    assertThat(table.text()).endsWith("gpu 16 4096 low-latency\n");
+    assertThat(AutoTable.packed().rows(Backend.GPU).getFirst())
+        .isEqualTo(new Row(Backend.GPU, 16, 32_768, Schedule.LOW_LATENCY));
   }
 
   @ParameterizedTest
@@ -36,7 +47,7 @@ class AutoTableTest {
       delimiter = '|',
       value = {
         "host 2 4096 | it has 3 words",
-        "gpu 2 4096 one-shot | no backend but host",
+        "tpu 2 4096 one-shot | the backend must be host or gpu",
         "host 0 4096 one-shot | 1 to 16",
         "host 17 4096 one-shot | 1 to 16",
         "host 2 -1 one-shot | a number, or *",
@@ -68,9 +79,11 @@ class AutoTableTest {
   void theTableInTheJarIsThatOfConfAndServesEveryWorldSize() throws Exception {
     String conf = Files.readString(Path.of("../conf/auto-table.txt"));
     assertThat(AutoTable.packed()).isEqualTo(AutoTable.parse("conf", conf));
-    Row last = AutoTable.packed().rows().getLast();
-    assertThat(last.worldSize()).isEqualTo(16);
-    assertThat(last.bytes()).isEqualTo(Long.MAX_VALUE);
+    for (Backend backend : new Backend[] {Backend.HOST, Backend.GPU}) {
+      Row last = AutoTable.packed().rows(backend).getLast();
+      assertThat(last.worldSize()).isEqualTo(16);
+      assertThat(last.bytes()).isEqualTo(Long.MAX_VALUE);
+    }
   }
 
   @Test
@@ -80,7 +93,7 @@ class AutoTableTest {
     Settings settings = Settings.from(conf);
     assertThat(settings.autoTable()).isEqualTo(AutoTable.packed());
     assertThat(settings.readAutoTable().autoTable().rows())
-        .containsExactly(new Row(16, Long.MAX_VALUE, Schedule.DIRECT_WRITE));
+        .containsExactly(new Row(Backend.HOST, 16, Long.MAX_VALUE, Schedule.DIRECT_WRITE));
 
     Files.delete(file);
     assertThatThrownBy(settings::readAutoTable)

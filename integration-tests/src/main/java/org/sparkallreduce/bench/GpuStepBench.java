@@ -16,6 +16,7 @@ import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.Graph;
 import org.sparkallreduce.communicator.RegisteredBuffer;
 import org.sparkallreduce.dataset.Collectives;
+import org.sparkallreduce.tools.CompilerWatch;
 
 /**
  * Measures how gradients of float32 are added up in each step of a trainer: where they lie in the
@@ -27,13 +28,19 @@ import org.sparkallreduce.dataset.Collectives;
  * <p>Arguments: the number of ranks; {@code --quick} for few steps of few sizes.
  */
 public final class GpuStepBench {
-  /** How many steps are measured; as many as a fifth of them go before. */
+  /** Calls between two looks at the JIT compilers. */
+  static final int COMPILING_BATCH = 20;
+
+  /**
+   * How many steps are measured; as many as a fifth of them go before. Those of an all-reduce begin
+   * when the compilers of all ranks are quiet.
+   */
   private record Size(int bytes, int allReduces, int treeAggregates) implements Serializable {
     static final List<Size> FULL =
         List.of(
-            new Size(4 << 10, 300, 20),
-            new Size(1 << 20, 300, 20),
-            new Size(16 << 20, 100, 10),
+            new Size(4 << 10, 100, 20),
+            new Size(1 << 20, 100, 20),
+            new Size(16 << 20, 50, 10),
             new Size(256 << 20, 20, 3));
     static final List<Size> QUICK = List.of(new Size(4 << 10, 10, 2), new Size(64 << 10, 10, 2));
 
@@ -104,17 +111,19 @@ public final class GpuStepBench {
     Arrays.fill(mine, communicator.rank() + 1);
     gradient.copyFrom(mine);
     Runnable step = () -> communicator.allReduce(gradient, sum, ReduceOp.SUM);
+    var compilers = new CompilerWatch(communicator);
+    compilers.untilQuiet(() -> time(COMPILING_BATCH, step));
     long[] eager = time(size.allReduces(), step);
     requireSum(sum, communicator.size());
     long[] graph;
     try (Graph captured = communicator.capture(step)) {
-      graph =
-          time(
-              size.allReduces(),
-              () -> {
-                captured.replay();
-                communicator.waitFor();
-              });
+      Runnable replay =
+          () -> {
+            captured.replay();
+            communicator.waitFor();
+          };
+      compilers.untilQuiet(() -> time(COMPILING_BATCH, replay));
+      graph = time(size.allReduces(), replay);
     }
     requireSum(sum, communicator.size());
     String backend =

@@ -17,9 +17,13 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.spark.SparkConf;
 import org.apache.spark.ml.linalg.SQLDataTypes;
 import org.apache.spark.ml.linalg.Vectors;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.resource.ResourceProfileBuilder;
+import org.apache.spark.resource.TaskResourceRequests;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
@@ -39,6 +43,7 @@ import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.Graph;
 import org.sparkallreduce.communicator.RegisteredBuffer;
 import org.sparkallreduce.dataset.Collectives;
+import org.sparkallreduce.dataset.RankContext;
 import org.sparkallreduce.faults.ExecutorPids;
 
 /**
@@ -48,6 +53,8 @@ import org.sparkallreduce.faults.ExecutorPids;
 @DisplayNameGeneration(GpuDisplayNames.class)
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 abstract class GpuExecutors {
+  private static final int ROUNDS = 5;
+
   private final int ranks;
   private SparkSession spark;
 
@@ -78,7 +85,8 @@ abstract class GpuExecutors {
             .set("spark.executor.resource.gpu.amount", "1")
             .set("spark.task.resource.gpu.amount", "1");
     if (machine.isSimulated()) {
-      conf.setExecutorEnv("SPARK_ALLREDUCE_GPU_DRIVER", GpuMachine.SIMULATED_DRIVER.toString())
+      conf.setExecutorEnv("SIMULATED_DEVICES", Integer.toString(machine.addresses().size()))
+          .setExecutorEnv("SPARK_ALLREDUCE_GPU_DRIVER", GpuMachine.SIMULATED_DRIVER.toString())
           .setExecutorEnv("SPARK_ALLREDUCE_GPU_LIBRARY", GpuMachine.SMALL_BLOCKS.toString());
     }
     return conf;
@@ -201,6 +209,76 @@ abstract class GpuExecutors {
     assertThat(graph).containsExactlyElementsOf(host);
     assertThat(host)
         .allSatisfy(trained -> assertThat(trained[trained.length - 1]).isGreaterThan(0.95f));
+  }
+
+  @Test
+  void adoptedMemoryIsReducedInTheMidstOfTheWorkOfAForeignStream() {
+    List<List<Float>> found =
+        onGpus((communicator, _) -> GpuForeignWork.enqueued(communicator, ROUNDS));
+    List<Float> expected = IntStream.range(0, ROUNDS).mapToObj(this::sumOfInputs).toList();
+    assertThat(found).hasSize(ranks).containsOnly(expected);
+  }
+
+  @Test
+  void aCaptureHoldsTheUsersOwnKernelAndCopyBesideTheCollective() {
+    assumeTrue(
+        GpuMachine.HERE.isSimulated() || GpuMachine.HERE.isNvidia(),
+        "skipped: the user's kernel of this test is PTX, for NVIDIA GPUs");
+    List<List<Float>> found =
+        onGpus((communicator, _) -> GpuForeignWork.captured(communicator, ROUNDS));
+    List<Float> expected =
+        IntStream.range(0, ROUNDS)
+            .mapToObj(this::sumOfInputs)
+            .flatMap(sum -> Stream.of(2 * sum, 4 * sum))
+            .toList();
+    assertThat(found).hasSize(ranks).containsOnly(expected);
+  }
+
+  private float sumOfInputs(int round) {
+    float sum = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+      sum += GpuForeignWork.input(rank, round);
+    }
+    return sum;
+  }
+
+  @Test
+  void memoryThatOneRankCannotShareIsRefusedOnAllRanksAndTheCommunicatorLivesOn() {
+    assertThat(onGpus((communicator, _) -> GpuForeignWork.refused(communicator)))
+        .hasSize(ranks)
+        .allSatisfy(
+            told -> {
+              assertThat(told.getFirst())
+                  .contains("rank " + (ranks - 1))
+                  .contains("virtual-memory pool");
+              assertThat(told.getLast()).isEqualTo(Float.toString(ranks));
+            });
+  }
+
+  @Test
+  void aStageOfTheUsersOwnAsksForItsGpusItself(@TempDir Path folder) {
+    ResourceProfile one =
+        new ResourceProfileBuilder()
+            .require(new TaskResourceRequests().cpus(1).resource("gpu", 1))
+            .build();
+    String found = folder.toString();
+    OwnStage.run(
+        spark.sparkContext(),
+        ranks,
+        one,
+        _ -> {
+          Communicator communicator = RankContext.open().communicator();
+          int[] ones = {1};
+          communicator.allReduce(ones, ReduceOp.SUM);
+          Files.createFile(
+              Path.of(found, "%s %d".formatted(communicator.backend(), communicator.rank())));
+          if (ones[0] != communicator.size()) {
+            throw new IllegalStateException("a wrong sum");
+          }
+        });
+    assertThat(folder.toFile().list())
+        .containsExactlyInAnyOrder(
+            IntStream.range(0, ranks).mapToObj(rank -> "GPU " + rank).toArray(String[]::new));
   }
 
   @Test

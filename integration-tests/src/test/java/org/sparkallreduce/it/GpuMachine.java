@@ -28,6 +28,11 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
     NOTHING
   }
 
+  private static final String AMD = "AMD GPU";
+
+  /** One for each of two ranks; four share the first. */
+  private static final List<String> SIMULATED = List.of("0", "1");
+
   private static final Path SIMULATION = Cluster.root().resolve("native/target/build/tests/gpu");
 
   /** The simulated driver, and the GPU library that launches the small blocks it can run. */
@@ -44,15 +49,19 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
           List.of(ResourceInformation.parseJson(discovered.output().strip()).addresses());
       Answer names = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader");
       String name = names.exitCode() == 0 ? names.output().lines().findFirst().orElse("") : "";
-      return new GpuMachine(Kind.GPU, name.isEmpty() ? "AMD GPU" : name, addresses);
+      return new GpuMachine(Kind.GPU, name.isEmpty() ? AMD : name, addresses);
     }
     return Files.exists(SIMULATED_DRIVER)
-        ? new GpuMachine(Kind.SIMULATED, "simulated CUDA driver, no GPU", List.of("0"))
+        ? new GpuMachine(Kind.SIMULATED, "simulated CUDA driver, no GPU", SIMULATED)
         : new GpuMachine(Kind.NOTHING, "nothing", List.of());
   }
 
   boolean isSimulated() {
     return kind == Kind.SIMULATED;
+  }
+
+  boolean isNvidia() {
+    return kind == Kind.GPU && !name.equals(AMD);
   }
 
   /** The script by which Spark finds the devices. */
@@ -62,7 +71,7 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
     }
     Path script = Files.createTempFile("simulated-gpu-discovery", "");
     script.toFile().deleteOnExit();
-    Files.writeString(script, "#!/bin/sh\necho '{\"name\":\"gpu\",\"addresses\":[\"0\"]}'\n");
+    Files.writeString(script, "#!/bin/sh\necho '{\"name\":\"gpu\",\"addresses\":[\"0\",\"1\"]}'\n");
     return Files.setPosixFilePermissions(script, PosixFilePermissions.fromString("rwx------"));
   }
 

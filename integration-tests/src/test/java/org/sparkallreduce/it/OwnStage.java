@@ -6,6 +6,8 @@ import java.util.List;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.resource.ResourceProfile;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
@@ -29,12 +31,20 @@ final class OwnStage extends AbstractFunction1<Iterator<Integer>, Iterator<Integ
   }
 
   static void run(SparkContext spark, int tasks, Body body) {
-    JavaSparkContext.fromSparkContext(spark)
+    stage(spark, tasks, body).count();
+  }
+
+  /** As above, with resources of the stage's own. */
+  static void run(SparkContext spark, int tasks, ResourceProfile resources, Body body) {
+    stage(spark, tasks, body).withResources(resources).count();
+  }
+
+  private static RDD<Integer> stage(SparkContext spark, int tasks, Body body) {
+    return JavaSparkContext.fromSparkContext(spark)
         .parallelize(List.of(0, 1), tasks)
         .rdd()
         .barrier()
-        .mapPartitions(new OwnStage(body), false, ClassTag$.MODULE$.apply(Integer.class))
-        .count();
+        .mapPartitions(new OwnStage(body), false, ClassTag$.MODULE$.apply(Integer.class));
   }
 
   @Override

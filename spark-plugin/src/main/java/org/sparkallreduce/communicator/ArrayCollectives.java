@@ -7,7 +7,7 @@ import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 
 /** The collectives of a {@link Communicator} on Java's arrays: as on other memory, by copying. */
-abstract sealed class ArrayCollectives permits Communicator {
+abstract sealed class ArrayCollectives permits MemoryCollectives {
   /** On any memory of the host. */
   public abstract void allReduce(MemorySegment in, MemorySegment out, DataType type, ReduceOp op);
 

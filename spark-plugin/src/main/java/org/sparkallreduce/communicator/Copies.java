@@ -4,8 +4,17 @@ package org.sparkallreduce.communicator;
 import java.lang.foreign.MemorySegment;
 import org.sparkallreduce.DataType;
 
-/** Collectives on memory that peers cannot reach: piece by piece, through memory that they can. */
+/**
+ * Copies between registered memory and other memory of the host; and collectives on the latter,
+ * which peers cannot reach: piece by piece, through memory that they can.
+ */
 interface Copies {
+  /** Fills {@code to}, a registered buffer; what follows finds it. */
+  void upload(MemorySegment from, MemorySegment to);
+
+  /** Copies {@code from}, a registered buffer, as all that is enqueued leaves it. */
+  void download(MemorySegment from, MemorySegment to);
+
   /**
    * One collective on a piece: {@code count} elements in each slice of {@code in} and {@code out}.
    */

@@ -41,10 +41,8 @@ final class DeviceCopies implements Copies {
     }
   }
 
-  /**
-   * Copies {@code from}, memory of the host, to the device; what follows on the stream finds it.
-   */
-  void upload(MemorySegment from, MemorySegment to) {
+  @Override
+  public void upload(MemorySegment from, MemorySegment to) {
     long piece = pinned[0].byteSize();
     int turn = 0;
     for (long done = 0; done < from.byteSize(); done += piece) {
@@ -56,8 +54,8 @@ final class DeviceCopies implements Copies {
     }
   }
 
-  /** Copies {@code from}, memory of the device, as all that is enqueued leaves it, to the host. */
-  void download(MemorySegment from, MemorySegment to) {
+  @Override
+  public void download(MemorySegment from, MemorySegment to) {
     long piece = pinned[0].byteSize();
     long pieces = Math.ceilDiv(from.byteSize(), piece);
     for (long next = 0; next < pieces + BUFFERS; next++) {

@@ -9,7 +9,7 @@ import java.util.List;
  * belongs to its communicator, which closes it if you have not.
  */
 public final class Graph implements AutoCloseable {
-  private final Communicator owner;
+  private final Captures owner;
 
   /** On the GPU backend: what the driver made of the capture. */
   final MemorySegment executable;
@@ -17,7 +17,7 @@ public final class Graph implements AutoCloseable {
   /** On the host backend: the calls of the step. */
   final List<Runnable> calls;
 
-  Graph(Communicator owner, MemorySegment executable, List<Runnable> calls) {
+  Graph(Captures owner, MemorySegment executable, List<Runnable> calls) {
     this.owner = owner;
     this.executable = executable;
     this.calls = calls;

@@ -24,6 +24,16 @@ final class HeapCopies implements Copies {
   }
 
   @Override
+  public void upload(MemorySegment from, MemorySegment to) {
+    to.copyFrom(from);
+  }
+
+  @Override
+  public void download(MemorySegment from, MemorySegment to) {
+    to.copyFrom(from);
+  }
+
+  @Override
   public void run(
       MemorySegment in,
       int inSlices,

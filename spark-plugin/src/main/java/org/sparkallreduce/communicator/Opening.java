@@ -94,7 +94,7 @@ final class Opening {
       List<Hello> ranks = exchange(offer, Optional.empty(), ready.comm().handle());
       choice = BackendChoice.of(ranks);
       if (choice.backend() == Backend.GPU) {
-        Optional<Failure> failure = connect(ready.comm(), ranks);
+        Optional<Failure> failure = connect(Backend.GPU, ready.comm(), ranks);
         if (failure.isEmpty()) {
           return new Opened(member(ready), ranks, Optional.empty());
         }
@@ -133,7 +133,7 @@ final class Opening {
       ranks = part.exchange(offer);
     }
     List<Hello> connected = ranks;
-    connect(part.fresh(), ranks)
+    connect(Backend.HOST, part.fresh(), ranks)
         .ifPresent(
             failure -> {
               throw Failures.translate(failure, identity.rank(), connected);
@@ -319,7 +319,7 @@ final class Opening {
    * @return why devices cannot work together: then all ranks get this, and go on without them
    * @throws AllReduceException if it fails for any other reason
    */
-  private Optional<Failure> connect(NativeCommunicator fresh, List<Hello> ranks) {
+  private Optional<Failure> connect(Backend backend, NativeCommunicator fresh, List<Hello> ranks) {
     List<ByteBuffer> handles = ranks.stream().map(Hello::handle).toList();
     abort.begin(fresh, identity.rank());
     try {
@@ -334,7 +334,7 @@ final class Opening {
       abort.end();
     }
     // An executor has one table.
-    requireOk(fresh, fresh.setAutoTable(settings.autoTable().rows()), ranks);
+    requireOk(fresh, fresh.setAutoTable(settings.autoTable().rows(backend)), ranks);
     return Optional.empty();
   }
 

@@ -6,10 +6,14 @@ import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import java.lang.foreign.Linker;
+import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
 
-/** One method handle for each function that only the GPU library has. */
+/**
+ * The functions that only the GPU library has: a method handle for each, but for those of a
+ * program's steps the address only, as in {@link NativeFunctions}.
+ */
 record GpuFunctions(
     MethodHandle deviceCount,
     MethodHandle deviceFacts,
@@ -17,18 +21,25 @@ record GpuFunctions(
     MethodHandle selectDevice,
     MethodHandle stream,
     MethodHandle useStream,
-    MethodHandle enqueueNext,
+    MemorySegment enqueueNext,
     MethodHandle pinned,
-    MethodHandle pinnedToDevice,
-    MethodHandle deviceToPinned,
-    MethodHandle pinnedWait,
+    MemorySegment pinnedToDevice,
+    MemorySegment deviceToPinned,
+    MemorySegment pinnedWait,
     MethodHandle register,
     MethodHandle captureBegin,
     MethodHandle captureEnd,
     MethodHandle captureCancel,
-    MethodHandle replay,
-    MethodHandle await,
+    MemorySegment replay,
+    MemorySegment await,
     MethodHandle graphDestroy) {
+
+  static final MethodHandle ENQUEUE_NEXT = NativeFunctions.constant(ADDRESS);
+  static final MethodHandle PINNED_COPY =
+      NativeFunctions.constant(ADDRESS, JAVA_INT, ADDRESS, JAVA_LONG);
+  static final MethodHandle PINNED_WAIT = NativeFunctions.constant(ADDRESS, JAVA_INT, JAVA_LONG);
+  static final MethodHandle REPLAY = NativeFunctions.constant(ADDRESS);
+  static final MethodHandle AWAIT = NativeFunctions.constant(ADDRESS, JAVA_LONG);
 
   /**
    * Looks all functions up.
@@ -44,19 +55,17 @@ record GpuFunctions(
         binder.function("sar_gpu_select_device", JAVA_INT, JAVA_INT),
         binder.function("sar_gpu_stream", JAVA_INT, ADDRESS, ADDRESS),
         binder.function("sar_gpu_use_stream", JAVA_INT, ADDRESS, ADDRESS),
-        binder.function("sar_gpu_enqueue_next", JAVA_INT, ADDRESS),
+        binder.address("sar_gpu_enqueue_next"),
         binder.function("sar_gpu_pinned", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS, ADDRESS),
-        binder.function(
-            "sar_gpu_pinned_to_device", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS, JAVA_LONG),
-        binder.function(
-            "sar_gpu_device_to_pinned", JAVA_INT, ADDRESS, JAVA_INT, ADDRESS, JAVA_LONG),
-        binder.function("sar_gpu_pinned_wait", JAVA_INT, ADDRESS, JAVA_INT, JAVA_LONG),
+        binder.address("sar_gpu_pinned_to_device"),
+        binder.address("sar_gpu_device_to_pinned"),
+        binder.address("sar_gpu_pinned_wait"),
         binder.function("sar_gpu_register", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG),
         binder.function("sar_gpu_capture_begin", JAVA_INT, ADDRESS, JAVA_LONG),
         binder.function("sar_gpu_capture_end", JAVA_INT, ADDRESS, JAVA_LONG, ADDRESS),
         binder.function("sar_gpu_capture_cancel", JAVA_INT, ADDRESS),
-        binder.function("sar_gpu_replay", JAVA_INT, ADDRESS),
-        binder.function("sar_gpu_wait", JAVA_INT, ADDRESS, JAVA_LONG),
+        binder.address("sar_gpu_replay"),
+        binder.address("sar_gpu_wait"),
         binder.function("sar_gpu_graph_destroy", null, ADDRESS));
   }
 }

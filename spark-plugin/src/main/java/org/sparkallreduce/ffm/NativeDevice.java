@@ -50,7 +50,8 @@ public final class NativeDevice {
   /** {@code sar_gpu_enqueue_next}: the next collective does not wait for its result. */
   public void enqueueNext() {
     try {
-      int ignored = (int) functions.enqueueNext().invokeExact(comm.address());
+      int ignored =
+          (int) GpuFunctions.ENQUEUE_NEXT.invokeExact(functions.enqueueNext(), comm.address());
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -59,7 +60,8 @@ public final class NativeDevice {
   /** {@code sar_gpu_wait}: until all that was enqueued has ended. */
   public Status await(long timeoutNanos) {
     try {
-      return Status.of((int) functions.await().invokeExact(comm.address(), timeoutNanos));
+      return Status.of(
+          (int) GpuFunctions.AWAIT.invokeExact(functions.await(), comm.address(), timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -85,7 +87,9 @@ public final class NativeDevice {
     try {
       long bytes = device.byteSize();
       return Status.of(
-          (int) functions.pinnedToDevice().invokeExact(comm.address(), buffer, device, bytes));
+          (int)
+              GpuFunctions.PINNED_COPY.invokeExact(
+                  functions.pinnedToDevice(), comm.address(), buffer, device, bytes));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -96,7 +100,9 @@ public final class NativeDevice {
     try {
       long bytes = device.byteSize();
       return Status.of(
-          (int) functions.deviceToPinned().invokeExact(comm.address(), buffer, device, bytes));
+          (int)
+              GpuFunctions.PINNED_COPY.invokeExact(
+                  functions.deviceToPinned(), comm.address(), buffer, device, bytes));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -106,7 +112,9 @@ public final class NativeDevice {
   public Status pinnedWait(int buffer, long timeoutNanos) {
     try {
       return Status.of(
-          (int) functions.pinnedWait().invokeExact(comm.address(), buffer, timeoutNanos));
+          (int)
+              GpuFunctions.PINNED_WAIT.invokeExact(
+                  functions.pinnedWait(), comm.address(), buffer, timeoutNanos));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }
@@ -159,7 +167,7 @@ public final class NativeDevice {
   /** {@code sar_gpu_replay}: enqueues one. */
   public Status replay(MemorySegment graph) {
     try {
-      return Status.of((int) functions.replay().invokeExact(graph));
+      return Status.of((int) GpuFunctions.REPLAY.invokeExact(functions.replay(), graph));
     } catch (Throwable t) {
       throw NativeLibrary.unexpected(t);
     }

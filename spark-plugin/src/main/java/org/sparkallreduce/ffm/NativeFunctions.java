@@ -58,7 +58,8 @@ record NativeFunctions(
   static final MethodHandle BARRIER = constant(ADDRESS, JAVA_LONG);
   static final MethodHandle EXPECT_TOTAL = constant(ADDRESS, JAVA_LONG);
 
-  private static MethodHandle constant(MemoryLayout... arguments) {
+  /** A function that returns a status; its address is the handle's first argument. */
+  static MethodHandle constant(MemoryLayout... arguments) {
     return Linker.nativeLinker().downcallHandle(FunctionDescriptor.of(JAVA_INT, arguments));
   }
 

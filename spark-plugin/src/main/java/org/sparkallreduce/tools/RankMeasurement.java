@@ -3,12 +3,9 @@ package org.sparkallreduce.tools;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.lang.management.CompilationMXBean;
-import java.lang.management.ManagementFactory;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.DataType;
-import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.ffm.SystemMemory;
 import org.sparkallreduce.tools.Job.Placement;
@@ -22,14 +19,6 @@ final class RankMeasurement {
 
   private static final byte POISON = (byte) 0xa5;
 
-  // The JIT compiler is taken to be done when it has not finished anything for so long. It runs on
-  // the cores of the ranks, so that what it does while a time is taken would count as theirs; and
-  // what reports a result is new to it too, once.
-  private static final long COMPILER_QUIET_NANOS = 20_000_000;
-
-  // Before the first time, when nearly everything is new to it, and its queue is long.
-  private static final long COMPILER_QUIET_AT_FIRST_NANOS = 500_000_000;
-  private static final long COMPILER_PATIENCE_NANOS = 10_000_000_000L;
   private static final int COMPILING_BATCH = 20;
 
   private final Communicator communicator;
@@ -38,7 +27,7 @@ final class RankMeasurement {
   private final Job job;
   private final @Nullable MemorySegment registeredInput;
   private final @Nullable MemorySegment registeredOutput;
-  private long compilerQuietNanos = COMPILER_QUIET_AT_FIRST_NANOS;
+  private final CompilerWatch compilers;
 
   /** Takes its buffers from the arena, which must have two of the job's largest. */
   RankMeasurement(Communicator communicator, Job job) {
@@ -46,6 +35,7 @@ final class RankMeasurement {
     this.rank = communicator.rank();
     this.ranks = communicator.size();
     this.job = job;
+    this.compilers = new CompilerWatch(communicator);
     this.registeredInput = job.registered() ? allocate() : null;
     this.registeredOutput = job.registered() ? allocate() : null;
   }
@@ -131,7 +121,11 @@ final class RankMeasurement {
   private Timing time(Case measured, MemorySegment in, MemorySegment out) {
     Pattern.input(measured.type(), rank).fill(in);
     if (job.compiled()) {
-      letItCompile(measured, in, out);
+      compilers.untilQuiet(
+          () -> {
+            repeat(measured, in, out, COMPILING_BATCH);
+            check(measured, in, out);
+          });
     }
     repeat(measured, in, out, measured.warmup());
     communicator.barrier();
@@ -139,28 +133,6 @@ final class RankMeasurement {
     repeat(measured, in, out, measured.iterations());
     long nanos = System.nanoTime() - start;
     return new Timing((double) nanos / measured.iterations(), check(measured, in, out));
-  }
-
-  /** Measures for nothing until the compilers of all ranks are quiet: they agree when. */
-  private void letItCompile(Case measured, MemorySegment in, MemorySegment out) {
-    CompilationMXBean compiler = ManagementFactory.getCompilationMXBean();
-    long start = System.nanoTime();
-    long compiledAt = start;
-    long millis = compiler.getTotalCompilationTime();
-    long[] busy = {1};
-    while (busy[0] == 1) {
-      repeat(measured, in, out, COMPILING_BATCH);
-      check(measured, in, out);
-      long now = System.nanoTime();
-      if (compiler.getTotalCompilationTime() != millis) {
-        millis = compiler.getTotalCompilationTime();
-        compiledAt = now;
-      }
-      boolean quiet = now - compiledAt > compilerQuietNanos;
-      busy[0] = quiet || now - start > COMPILER_PATIENCE_NANOS ? 0 : 1;
-      communicator.allReduce(busy, ReduceOp.MAX);
-    }
-    compilerQuietNanos = COMPILER_QUIET_NANOS;
   }
 
   /** A method of its own, so that it is compiled before a time is taken and not in its midst. */

@@ -14,6 +14,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.AutoTable;
+import org.sparkallreduce.Backend;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
@@ -179,13 +180,13 @@ final class Tuner {
     for (var size : new TreeMap<>(times).entrySet()) {
       Schedule best = best(size.getValue(), last);
       if (last != null && best != last) {
-        rows.add(new AutoTable.Row(world, lastBytes, last));
+        rows.add(new AutoTable.Row(Backend.HOST, world, lastBytes, last));
       }
       last = best;
       lastBytes = size.getKey();
     }
     if (last != null) {
-      rows.add(new AutoTable.Row(world, Long.MAX_VALUE, last));
+      rows.add(new AutoTable.Row(Backend.HOST, world, Long.MAX_VALUE, last));
     }
     return rows;
   }

@@ -8,6 +8,7 @@ import java.lang.management.ManagementFactory;
 import org.junit.jupiter.api.Test;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
+import org.sparkallreduce.Settings;
 
 /**
  * A collective in a loop leaves no work for the garbage collector. What the JIT compiler has not
@@ -19,7 +20,7 @@ class AllocationTest {
   private static final int CALLS = 10_000;
 
   /** More than nothing, since the JVM may allocate on a thread's behalf; less than any object. */
-  private static final double NEXT_TO_NOTHING = 8;
+  static final double NEXT_TO_NOTHING = 8;
 
   @Test
   void aCollectiveOnRegisteredBuffersAllocatesNothing() {
@@ -51,21 +52,26 @@ class AllocationTest {
 
   /** What one rank repeats. */
   @FunctionalInterface
-  private interface Preparation {
+  interface Preparation {
     Runnable prepare(Communicator communicator);
   }
 
-  /** Of the rank that allocates most. */
   private static double bytesPerCall(Preparation preparation) {
+    return bytesPerCall(2, Ranks.settings(), WARM_CALLS, CALLS, preparation);
+  }
+
+  /** Of the rank that allocates most. */
+  static double bytesPerCall(
+      int ranks, Settings settings, int warmCalls, int calls, Preparation preparation) {
     return Ranks.run(
-            2,
-            Ranks.settings(),
+            ranks,
+            settings,
             communicator -> {
               Runnable call = preparation.prepare(communicator);
-              repeat(call, WARM_CALLS);
+              repeat(call, warmCalls);
               long before = THREADS.getCurrentThreadAllocatedBytes();
-              repeat(call, CALLS);
-              return (double) (THREADS.getCurrentThreadAllocatedBytes() - before) / CALLS;
+              repeat(call, calls);
+              return (double) (THREADS.getCurrentThreadAllocatedBytes() - before) / calls;
             })
         .stream()
         .max(Double::compare)

@@ -411,6 +411,40 @@ class SimulatedGpuTest {
                     .hasMessageContaining("spark.allreduce.backend is gpu, but rank 2 on device"));
   }
 
+  /** Two ranks call different sizes: the message says what auto chose for each. */
+  @Test
+  void simulatedAutoTakesTheRowsOfTheGpu() {
+    assertThat(
+            Ranks.outcomes(
+                2,
+                GPU,
+                communicator -> {
+                  int count = communicator.rank() == 0 ? 13 : 100_000;
+                  RegisteredBuffer buffer = communicator.allocate(DataType.FLOAT32, count);
+                  communicator.allReduce(buffer, ReduceOp.SUM);
+                  return true;
+                }))
+        .allSatisfy(
+            outcome ->
+                assertThat(outcome.failure())
+                    .isInstanceOf(AllReduceException.Mismatch.class)
+                    .hasMessageContaining(
+                        "schedule chosen by auto low-latency, rank 1 load-reduce"));
+  }
+
+  @Test
+  void simulatedAutoWarnsOnceAndSaysWhy() {
+    SimulatedDriver.fail(SimulatedDriver.call("cuMemAlloc_v2@1:2", "hipMalloc@1:2"));
+    try (var log = new LoggedMessages(Opening.class)) {
+      assertAllOnHost(SimulatedGpuTest::number, "rank 1", "it needs", "are left");
+      assertThat(log.warnings())
+          .singleElement()
+          .asString()
+          .contains("The host backend is used instead of GPUs, since rank 1")
+          .contains("it needs");
+    }
+  }
+
   private static Optional<String> number(int rank) {
     return Optional.of(Integer.toString(rank));
   }

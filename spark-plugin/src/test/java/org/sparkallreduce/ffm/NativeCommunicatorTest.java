@@ -9,6 +9,7 @@ import java.util.Optional;
 import java.util.UUID;
 import org.junit.jupiter.api.Test;
 import org.sparkallreduce.AutoTable.Row;
+import org.sparkallreduce.Backend;
 import org.sparkallreduce.Schedule;
 import org.sparkallreduce.ffm.NativeCommunicator.Options;
 
@@ -17,11 +18,15 @@ class NativeCommunicatorTest {
 
   @Test
   void aTableForAutoIsCheckedRowByRow() throws NativeFailure {
-    var row = new Row(16, Long.MAX_VALUE, Schedule.TWO_SHOT_READ);
+    var row = new Row(Backend.HOST, 16, Long.MAX_VALUE, Schedule.TWO_SHOT_READ);
     try (var communicator = NativeCommunicator.create(library, options())) {
-      assertThat(communicator.setAutoTable(List.of(new Row(2, 512, Schedule.ONE_SHOT), row)))
+      assertThat(
+              communicator.setAutoTable(
+                  List.of(new Row(Backend.HOST, 2, 512, Schedule.ONE_SHOT), row)))
           .isEqualTo(Status.OK);
-      assertThat(communicator.setAutoTable(List.of(row, new Row(16, 512, Schedule.AUTO))))
+      assertThat(
+              communicator.setAutoTable(
+                  List.of(row, new Row(Backend.HOST, 16, 512, Schedule.AUTO))))
           .isEqualTo(Status.INVALID_ARGUMENT);
       assertThat(library.lastFailure().message()).contains("row 1", "schedule 0");
       assertThat(
