@@ -28,6 +28,17 @@ int64_t sum(uint64_t round, uint32_t ranks, uint64_t i) {
   return result;
 }
 
+// The first element that is not what it should be; `count` if there is none. An assertion for each
+// of millions of elements would take most of the time.
+template <typename Expected>
+uint64_t first_wrong(const int64_t *elements, uint64_t count, Expected expected) {
+  uint64_t i = 0;
+  while (i < count && elements[i] == expected(i)) {
+    i++;
+  }
+  return i;
+}
+
 void dawdle() {
   for (int i = 0; i < 20; i++) {
     std::this_thread::yield();
@@ -51,10 +62,8 @@ void one_round(sar_comm *comm, int64_t *buffer, uint64_t round, uint32_t rank, u
   if ((round + 1) % ranks == rank) {
     dawdle();
   }
-  for (uint64_t i = 0; i < length; i++) {
-    ASSERT_EQ(buffer[i], sum(round, ranks, i))
-        << "round " << round << ", " << name_of(schedule) << ", element " << i << " of " << length;
-  }
+  ASSERT_EQ(first_wrong(buffer, length, [&](uint64_t i) { return sum(round, ranks, i); }), length)
+      << "round " << round << ", " << name_of(schedule);
 }
 
 // Reduce-scatter, all-gather and broadcast from a registered input that is overwritten as soon as
@@ -75,18 +84,18 @@ void one_round_of_movement(sar_comm *comm, int64_t *input, uint64_t round, uint3
             SAR_OK)
       << sar_last_error();
   spoil();
-  for (uint64_t i = 0; i < count; i++) {
-    ASSERT_EQ(output[i], sum(round, ranks, rank * count + i)) << "reduce-scatter, round " << round;
-  }
+  const auto part = [&](uint64_t i) { return sum(round, ranks, rank * count + i); };
+  ASSERT_EQ(first_wrong(output.data(), count, part), count) << "reduce-scatter, round " << round;
 
   fill();
   ASSERT_EQ(sar_all_gather(comm, input, output.data(), count, SAR_INT64, kPatience), SAR_OK)
       << sar_last_error();
   spoil();
-  for (uint64_t i = 0; i < count * ranks; i++) {
-    ASSERT_EQ(output[i], value(round, static_cast<uint32_t>(i / count), i % count))
-        << "all-gather, round " << round;
-  }
+  const auto all = [&](uint64_t i) {
+    return value(round, static_cast<uint32_t>(i / count), i % count);
+  };
+  ASSERT_EQ(first_wrong(output.data(), count * ranks, all), count * ranks)
+      << "all-gather, round " << round;
 
   fill();
   const auto root = static_cast<uint32_t>(round % ranks);
@@ -94,9 +103,9 @@ void one_round_of_movement(sar_comm *comm, int64_t *input, uint64_t round, uint3
             SAR_OK)
       << sar_last_error();
   spoil();
-  for (uint64_t i = 0; i < count * ranks; i++) {
-    ASSERT_EQ(output[i], value(round, root, i)) << "broadcast, round " << round;
-  }
+  const auto roots = [&](uint64_t i) { return value(round, root, i); };
+  ASSERT_EQ(first_wrong(output.data(), count * ranks, roots), count * ranks)
+      << "broadcast, round " << round;
 }
 
 // All ranks run `body(rank, round)` for many rounds; one that fails ends the others' waits.
@@ -156,9 +165,8 @@ TEST(Epochs, SurviveTheirWrapInEverySchedule) {
                                schedule, kPatience),
                 SAR_OK)
           << sar_last_error();
-      for (uint64_t i = 0; i < length; i++) {
-        ASSERT_EQ(buffer[i], sum(round, 3, i)) << name_of(schedule) << " round " << round;
-      }
+      ASSERT_EQ(first_wrong(buffer, length, [&](uint64_t i) { return sum(round, 3, i); }), length)
+          << name_of(schedule) << " round " << round;
     });
   }
 }

@@ -9,6 +9,7 @@ import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 
 /**
@@ -174,7 +175,7 @@ final class Crew implements AutoCloseable {
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(TRACES_SECONDS);
     String left = trace.get();
     while (!left.isEmpty() && System.nanoTime() < end) {
-      Thread.onSpinWait();
+      LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(1));
       left = trace.get();
     }
     if (!left.isEmpty()) {

@@ -62,8 +62,10 @@ public final class Soak {
   /** Classes that are used for the first time have some objects of their own. */
   private static final long HEAP_ROOM_KIB = 512;
 
-  /** A fifth of the time; long enough for the JVM to compile what is used often. */
+  /** A fifth of the time, and as many rounds as the JVM needs to compile what is used often. */
   private static final int WARM_UP_PART = 5;
+
+  private static final int WARM_UP_ROUNDS = 400;
 
   /** On a machine that is busy itself, rounds take long without any work. */
   private static final long LONGEST_PAUSE_NANOS = 250_000_000;
@@ -97,7 +99,9 @@ public final class Soak {
 
   private boolean run(Duration length) {
     long start = System.nanoTime();
-    roundsUntil(start + length.toNanos() / WARM_UP_PART);
+    do {
+      roundsUntil(start + length.toNanos() / WARM_UP_PART);
+    } while (rounds < WARM_UP_ROUNDS && failures.isEmpty());
     List<Holding> first = holdings();
     report("warm", first);
     for (int part = 1; part <= REPORTS && failures.isEmpty(); part++) {

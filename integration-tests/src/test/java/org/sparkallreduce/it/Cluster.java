@@ -40,6 +40,11 @@ final class Cluster {
     return System.getProperty("tests.jar");
   }
 
+  /** For JVMs that live for seconds; empty where the tests run without Maven. */
+  static String shortJvmOptions() {
+    return System.getProperty("short.jvm.options", "");
+  }
+
   /** Executors that are processes of their own, on this host. */
   static SparkConf conf(String master) {
     return new SparkConf()
@@ -48,6 +53,7 @@ final class Cluster {
         .set("spark.jars", pluginJar() + "," + testsJar())
         .set("spark.plugins", PLUGIN)
         .set("spark.executor.memory", "512m")
+        .set("spark.executor.extraJavaOptions", shortJvmOptions())
         .set("spark.ui.enabled", "false")
         .set("spark.sql.shuffle.partitions", "2")
         .set("spark.allreduce.arena.size", "8m")

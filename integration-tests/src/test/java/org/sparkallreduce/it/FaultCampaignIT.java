@@ -4,7 +4,6 @@ package org.sparkallreduce.it;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import java.nio.file.Path;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -24,7 +23,6 @@ class FaultCampaignIT {
   }
 
   @Test
-  @Tag("slow")
   void faultsOfJobsEndInTheRightResultAndLeaveNothing() throws Exception {
     campaign(
         "16 faults of jobs on \\d+ executors, seed 674487773: all went as they must", "spark", 16);

@@ -122,7 +122,8 @@ class FourExecutorsIT {
               if (context.attempt() == 0 && context.rank() == 3) {
                 killThisProcess();
               }
-              for (int call = 0; call < 1_000; call++) {
+              // At first until one of them is dead.
+              for (int call = 0; context.attempt() == 0 || call < 1_000; call++) {
                 double[] one = {1};
                 communicator.allReduce(one, ReduceOp.SUM);
                 if (one[0] != RANKS) {

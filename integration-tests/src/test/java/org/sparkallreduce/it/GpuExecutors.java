@@ -9,7 +9,6 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -303,7 +302,7 @@ abstract class GpuExecutors {
     CompletableFuture<List<Integer>> job =
         CompletableFuture.supplyAsync(
             () -> onGpus((communicator, attempt) -> callForEver(communicator, attempt, running)));
-    await().atMost(Duration.ofMinutes(1)).until(() -> Files.exists(Path.of(running)));
+    await().until(() -> Files.exists(Path.of(running)));
     assertThat(GpuMachine.HERE.memoryInUse()).isGreaterThan(before);
     long victim = ExecutorPids.find().iterator().next();
     assertThat(ProcessHandle.of(victim).orElseThrow().destroyForcibly()).isTrue();

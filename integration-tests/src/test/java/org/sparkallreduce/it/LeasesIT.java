@@ -10,7 +10,6 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -22,7 +21,6 @@ import java.util.concurrent.Executor;
 import java.util.function.ToIntFunction;
 import java.util.stream.Stream;
 import org.apache.spark.sql.SparkSession;
-import org.awaitility.Awaitility;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -50,7 +48,6 @@ class LeasesIT {
 
   @BeforeAll
   static void start() {
-    Awaitility.setDefaultTimeout(Duration.ofMinutes(1));
     spark =
         Cluster.start(
             Cluster.conf("local-cluster[2,2,1024]")
@@ -64,7 +61,6 @@ class LeasesIT {
     spark.stop();
     await().untilAsserted(() -> assertThat(ExecutorPids.find()).isEmpty());
     assertNoNames();
-    Awaitility.reset();
   }
 
   @BeforeEach

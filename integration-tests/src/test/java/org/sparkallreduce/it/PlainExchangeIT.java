@@ -5,7 +5,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.awaitility.Awaitility.await;
 
 import java.io.IOException;
-import java.time.Duration;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.junit.jupiter.api.Test;
@@ -31,7 +30,6 @@ class PlainExchangeIT {
       for (int stage = 0; stage < 2; stage++) {
         assertSum(spark);
         await()
-            .atMost(Duration.ofMinutes(1))
             .untilAsserted(
                 () ->
                     assertThat(executors)

@@ -65,7 +65,7 @@ class ScriptsTest {
 
   @Test
   void commandsExplainTheirArguments() throws Exception {
-    for (String command : List.of("bench-gpu", "bundle", "gpu-report", "gpu-tests")) {
+    for (String command : List.of("bench-gpu", "bundle", "fuzz", "gpu-report", "gpu-tests")) {
       Ended ended = run(Map.of(), command, "--many");
       assertThat(ended.output()).startsWith("usage: bin/" + command);
       assertThat(ended.exitCode()).isEqualTo(2);

@@ -15,12 +15,10 @@ import java.util.stream.Stream;
 import org.apache.spark.sql.SparkSession;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
-import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /** SIGKILL of a driver, and of everything at once: nothing remains. */
-@Tag("slow")
 class SuddenDeathIT {
   private static final Duration PATIENCE = Duration.ofMinutes(2);
 

@@ -233,7 +233,7 @@ class TwoExecutorsIT {
                         .sum()
                     == 2);
     spark.sparkContext().cancelJobGroup("doomed");
-    assertThat(job.join(Duration.ofSeconds(20))).isTrue();
+    assertThat(job.join(Duration.ofMinutes(1))).isTrue();
     assertThat(Collectives.run(numbers(10), 2, (context, _) -> context.size()))
         .containsExactly(2, 2);
   }

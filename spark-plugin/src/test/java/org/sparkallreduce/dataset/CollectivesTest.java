@@ -321,7 +321,7 @@ class CollectivesTest {
     org.awaitility.Awaitility.await()
         .until(() -> spark.sparkContext().statusTracker().getActiveJobIds().length > 0);
     spark.sparkContext().cancelJobGroup("doomed");
-    assertThat(job.join(java.time.Duration.ofSeconds(20))).isTrue();
+    assertThat(job.join(java.time.Duration.ofMinutes(1))).isTrue();
     org.awaitility.Awaitility.await()
         .untilAsserted(
             () ->
