@@ -187,7 +187,8 @@ sar_status GpuCommunicator::fill_addresses(uint64_t table) {
     const Call &call = recorded.call;
     const bool in_place =
         call.collective == SAR_COLLECTIVE_ALL_REDUCE && recorded.input == recorded.output;
-    buffers.rank[geometry_.rank] = {own(recorded.input_place), own(recorded.output_place), in_place};
+    buffers.rank[geometry_.rank] = {own(recorded.input_place), own(recorded.output_place),
+                                    in_place};
     const uint64_t size = element_bytes(call.type);
     const bool moves = call.count != 0 && call.collective != SAR_COLLECTIVE_BARRIER;
     const uint64_t narrow = moves ? call.count * size : 0, wide = narrow * geometry_.world;
@@ -261,7 +262,8 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
     for (uint32_t a = kArena; a < own_allocations_; ++a) {
       bool used = false;
       for (uint32_t i = 0; i < recorded_count_; ++i) {
-        used |= recorded_[i].input_place.allocation == a || recorded_[i].output_place.allocation == a;
+        used |=
+            recorded_[i].input_place.allocation == a || recorded_[i].output_place.allocation == a;
       }
       if (used) created->used[created->used_count++] = allocations_[geometry_.rank][a];
     }

@@ -86,7 +86,7 @@ sar_status GpuCommunicator::map_new_memory() {
   uint32_t counts[SAR_MAX_RANKS];
   for (uint32_t r = 0; r < geometry_.world; ++r) {
     const uint32_t announced = __atomic_load_n(&control_of(r).allocations, __ATOMIC_RELAXED);
-    counts[r] = r == geometry_.rank           ? own_allocations_
+    counts[r] = r == geometry_.rank            ? own_allocations_
                 : announced < kMostAllocations ? announced
                                                : kMostAllocations;
     for (uint32_t a = 0; a < counts[r]; ++a) {
@@ -207,12 +207,11 @@ sar_status GpuCommunicator::share(uint64_t address, uint64_t bytes) {
   if (own == SAR_OK && index == kMostAllocations) {
     own = add_allocation(address, &index);
   } else if (own == SAR_OK && !is_alive(driver_, allocations_[geometry_.rank][index])) {
-    own =
-        refuse(SAR_INVALID_ARGUMENT,
-               "rank %u: the allocation at %#llx was registered, freed, and allocated again; keep "
-               "what is registered until the communicator is closed",
-               geometry_.rank,
-               static_cast<unsigned long long>(allocations_[geometry_.rank][index].base));
+    own = refuse(
+        SAR_INVALID_ARGUMENT,
+        "rank %u: the allocation at %#llx was registered, freed, and allocated again; keep "
+        "what is registered until the communicator is closed",
+        geometry_.rank, static_cast<unsigned long long>(allocations_[geometry_.rank][index].base));
   }
   announce(own);
   const CallFields fields{bytes, bytes,           0, 0, SAR_COLLECTIVE_BARRIER, 0,

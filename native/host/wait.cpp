@@ -336,7 +336,8 @@ Communicator::Gone Communicator::gone() const {
 }
 
 void Communicator::name_gone(const Gone &gone, const char *where, Failure &cause) const {
-  const uint32_t peer = static_cast<uint32_t>(__builtin_ctz(gone.dead != 0 ? gone.dead : gone.left));
+  const uint32_t peer =
+      static_cast<uint32_t>(__builtin_ctz(gone.dead != 0 ? gone.dead : gone.left));
   cause.facts.culprit_rank = static_cast<int32_t>(peer);
   cause.facts.dead_ranks = gone.dead;
   if (gone.dead != 0) {

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.condition.DisabledIfSystemProperty;
 import org.junit.jupiter.api.io.TempDir;
 
 /**
@@ -13,34 +14,52 @@ import org.junit.jupiter.api.io.TempDir;
  * how to play a fault again that went wrong.
  */
 class FaultCampaignIT {
+  private static final int FAULTS_ON_GPU = 44;
+
   @TempDir private Path folder;
 
   @Test
   void faultsEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
     campaign(
         "200 faults on \\d+ worker processes, seed 674487773: all went as they must",
-        "processes",
-        200);
+        200,
+        "--layer",
+        "processes");
+  }
+
+  /** Each of the faults once; on a GPU if there is one, and the report says on what. */
+  @Test
+  @DisabledIfSystemProperty(named = "native.gpu", matches = "OFF")
+  void faultsOnGpusEndInTheRightResultOrTheRightExceptionAndLeaveNothing() throws Exception {
+    campaign(
+        "%d faults on \\d+ worker processes on (a GPU|the SIMULATED driver), seed 674487773: all went as they must"
+            .formatted(FAULTS_ON_GPU),
+        FAULTS_ON_GPU,
+        "--backend",
+        "gpu");
   }
 
   @Test
   @Tag("slow")
   void faultsOfJobsEndInTheRightResultAndLeaveNothing() throws Exception {
     campaign(
-        "16 faults of jobs on \\d+ executors, seed 674487773: all went as they must", "spark", 16);
+        "16 faults of jobs on \\d+ executors, seed 674487773: all went as they must",
+        16,
+        "--layer",
+        "spark");
   }
 
-  private void campaign(String outcome, String layer, int faults) throws Exception {
+  private void campaign(String outcome, int faults, String where, String what) throws Exception {
     Submit.Ended ended =
         Submit.run(
             folder,
             "fault-campaign",
             "--seed",
             "674487773",
-            "--layer",
-            layer,
             "--faults",
-            Integer.toString(faults));
+            Integer.toString(faults),
+            where,
+            what);
     System.out.println(ended.output());
     assertThat(ended.output()).containsPattern(outcome).doesNotContain("FAILED:");
     assertThat(ended.exitCode()).isZero();
