@@ -113,12 +113,13 @@ enum Fault {
     return name().startsWith("DRIVER_");
   }
 
+  boolean fillsDevice() {
+    return this == DEVICE_FULL_OPEN || this == DEVICE_FULL_CAPTURE;
+  }
+
   /** It needs a GPU, or what stands for one. */
   boolean needsGpu() {
-    return needsReplay()
-        || failsDriver()
-        || name().startsWith("DEVICE_FULL_")
-        || this == THROW_INSIDE;
+    return needsReplay() || failsDriver() || fillsDevice() || this == THROW_INSIDE;
   }
 
   /** It strikes what only the host backend has, or what is not done to a GPU's control segments. */

@@ -135,6 +135,9 @@ final class RankProgram {
     if (outcome.kind().equals(Outcome.WRONG) || outcome.kind().equals(Outcome.ENDED)) {
       return outcome;
     }
+    if (episode.fault().fillsDevice() && !isVictim) {
+      return outcome; // the victim may still hold all its memory
+    }
     try {
       gpu().checkUsable();
       var call = Call.random(new SplittableRandom(episode.detail()), 1);
