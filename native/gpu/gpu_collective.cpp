@@ -120,8 +120,7 @@ sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], cons
                 {"data type", &CallFields::type, type_name},
                 {"reduce op", &CallFields::op, op_name},
                 {"schedule", &CallFields::schedule, schedule_name},
-                {"root", &CallFields::root, nullptr},
-                {"schedule chosen by auto", &CallFields::chosen, schedule_name}};
+                {"root", &CallFields::root, nullptr}};
   for (uint32_t r = 1; r < geometry_.world; ++r) {
     Message difference;
     for (const auto &f : fields) {
@@ -143,6 +142,11 @@ sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], cons
       difference.append("rank 0 has total count %llu, rank %u %llu",
                         static_cast<unsigned long long>(all[0].total), r,
                         static_cast<unsigned long long>(all[r].total));
+    }
+    // Last: another count is why another schedule is chosen.
+    if (difference.text()[0] == 0 && all[r].chosen != all[0].chosen) {
+      difference.append("rank 0 has schedule chosen by auto %s, rank %u %s",
+                        schedule_name(all[0].chosen), r, schedule_name(all[r].chosen));
     }
     if (difference.text()[0] == 0) continue;
     Failure cause = control_.failure(SAR_MISMATCH);

@@ -24,6 +24,17 @@ TEST_F(Gpu, DifferentCallsAreAMismatchOnAllRanksAndNothingIsWritten) {
   }));
 }
 
+// A short message and a long one: `auto` chooses differently, but that is not the cause.
+TEST_F(Gpu, DifferentCountsAreNamedAlsoWhereAutoChoosesDifferently) {
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    const uint64_t count = rank.rank == 0 ? 1 : 200'000;
+    REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena, count, SAR_FLOAT32, SAR_SUM, SAR_AUTO,
+                           Rank::kTimeout) == SAR_MISMATCH);
+    REQUIRE(std::strstr(sar_last_error(), "rank 0 has count 1, rank 1 200000") != nullptr);
+  }));
+}
+
 TEST_F(Gpu, DifferentCapturesAreAMismatch) {
   EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
     REQUIRE(rank.open() == SAR_OK);
