@@ -46,6 +46,10 @@ public final class Campaign {
         System.out.println(here.reason());
         System.exit(1);
       }
+      if (here.isAmd()) {
+        System.out.println("the campaign reads device memory through NVIDIA's driver only, so far");
+        System.exit(1);
+      }
       gpu = Optional.of(here);
       System.out.printf(
           "on %s: %s%n",

@@ -39,6 +39,8 @@ public record GpuMachine(Kind kind, String name, List<String> addresses) {
   private static final Path SMALL_BLOCKS =
       SIMULATION.resolve("libspark_allreduce_gpu_small_blocks.so");
 
+  private static final String AMD = "AMD GPU";
+
   public static final GpuMachine HERE = find(); // after what it uses
 
   private static GpuMachine find() {
@@ -51,7 +53,7 @@ public record GpuMachine(Kind kind, String name, List<String> addresses) {
           List.of(ResourceInformation.parseJson(discovered.output().strip()).addresses());
       Answer names = run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader");
       String name = names.exitCode() == 0 ? names.output().lines().findFirst().orElse("") : "";
-      return new GpuMachine(Kind.GPU, name.isEmpty() ? "AMD GPU" : name, addresses);
+      return new GpuMachine(Kind.GPU, name.isEmpty() ? AMD : name, addresses);
     }
     return simulation();
   }
@@ -60,6 +62,10 @@ public record GpuMachine(Kind kind, String name, List<String> addresses) {
     return Files.exists(SIMULATED_DRIVER)
         ? new GpuMachine(Kind.SIMULATED, "simulated CUDA driver, no GPU", List.of("0"))
         : new GpuMachine(Kind.NOTHING, "nothing", List.of());
+  }
+
+  boolean isAmd() {
+    return name.equals(AMD);
   }
 
   public boolean isSimulated() {
