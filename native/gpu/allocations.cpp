@@ -1,6 +1,7 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 #include "allocations.hpp"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "system.hpp"
@@ -18,10 +19,19 @@ struct Mapping {
 constexpr uint32_t kMostMappings = 1024;
 constexpr int kOutOfMemory = 2;  // both vendors
 
+struct Published {
+  const void *segment;
+  uint32_t index;
+  int device;
+  Allocation allocation;
+  Published *next;
+};
+
 struct Registry {
   Mutex mutex;
   Mapping mappings[kMostMappings] = {};
   uint32_t count = 0;
+  Published *published = nullptr;
 };
 constinit Registry registry;
 
@@ -41,6 +51,39 @@ bool is_alive(const Driver &driver, const Allocation &allocation) {
   size_t bytes = 0;
   return driver.memory_range(&base, &bytes, allocation.base) == 0 && base == allocation.base &&
          bytes == allocation.bytes && driver.allocation_identity(base) == allocation.identity;
+}
+
+bool publish(const void *segment, uint32_t index, int device, const Allocation &allocation) {
+  auto *added = static_cast<Published *>(malloc(sizeof(Published)));
+  if (added == nullptr) return false;
+  LockGuard lock(registry.mutex);
+  *added = {segment, index, device, allocation, registry.published};
+  registry.published = added;
+  return true;
+}
+
+bool find_published(const void *segment, uint32_t index, int *device, Allocation *allocation) {
+  LockGuard lock(registry.mutex);
+  for (const Published *p = registry.published; p != nullptr; p = p->next) {
+    if (p->segment != segment || p->index != index) continue;
+    *device = p->device;
+    *allocation = p->allocation;
+    return true;
+  }
+  return false;
+}
+
+void unpublish(const void *segment, uint32_t first) {
+  LockGuard lock(registry.mutex);
+  for (Published **at = &registry.published; *at != nullptr;) {
+    Published *p = *at;
+    if (p->segment != segment || p->index < first) {
+      at = &p->next;
+      continue;
+    }
+    *at = p->next;
+    free(p);
+  }
 }
 
 int open_shared(const Driver &driver, const Allocation &allocation, uint64_t *address) {

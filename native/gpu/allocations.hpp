@@ -24,6 +24,14 @@ int describe(const Driver &driver, uint64_t address, Allocation &allocation);
 // True if the allocation is still what it was.
 bool is_alive(const Driver &driver, const Allocation &allocation);
 
+// What a rank has shared, for the other ranks of its process, which take it as it is: so they must
+// not read it where other processes can write. `segment` is the rank's control segment, `index` the
+// number of the allocation. publish is false if there is no heap memory.
+bool publish(const void *segment, uint32_t index, int device, const Allocation &allocation);
+bool find_published(const void *segment, uint32_t index, int *device, Allocation *allocation);
+// Takes back those from number `first` on.
+void unpublish(const void *segment, uint32_t first);
+
 // Opens a peer's allocation, or shares in the mapping that this process has already.
 int open_shared(const Driver &driver, const Allocation &allocation, uint64_t *address);
 void close_shared(const Driver &driver, uint64_t address);

@@ -2,9 +2,6 @@
 //
 // One eager collective: the hosts arrive and compare their calls, plan the same launches, and run
 // them.
-#include <sched.h>
-#include <time.h>
-
 #include "../common/numerics.hpp"
 #include "gpu_communicator.hpp"
 
@@ -12,9 +9,6 @@ namespace sar::gpu {
 namespace {
 
 constexpr uint64_t kLargestBuffer = uint64_t{1} << 56;
-// How long a kernel may go on after an abort before the device is taken for hung.
-constexpr uint64_t kGraceNs = 10'000'000'000;
-
 // How many elements the input and the output of rank have.
 struct Extent {
   uint64_t input, output;
@@ -30,11 +24,6 @@ bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
 }
 
 uint64_t address(const void *pointer) { return reinterpret_cast<uint64_t>(pointer); }
-
-void sleep_ns(long nanoseconds) {
-  const timespec time{0, nanoseconds};
-  nanosleep(&time, nullptr);
-}
 
 }  // namespace
 
@@ -113,7 +102,7 @@ sar_status GpuCommunicator::run(const Request &request, int64_t timeout_ns) {
     if (status != SAR_OK) return status;
   }
   if (const sar_status status = check(request); status != SAR_OK) return status;
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (const int error = use_device(); error != 0) return fail_call(error, "use the device");
   if (capturing_) return record(request);
   control_.begin(request.collective, timeout_ns);
   const sar_status status = take_part(request, whole, timeout_ns, enqueue);
@@ -131,8 +120,7 @@ sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], cons
                 {"data type", &CallFields::type, type_name},
                 {"reduce op", &CallFields::op, op_name},
                 {"schedule", &CallFields::schedule, schedule_name},
-                {"root", &CallFields::root, nullptr},
-                {"schedule chosen by auto", &CallFields::chosen, schedule_name}};
+                {"root", &CallFields::root, nullptr}};
   for (uint32_t r = 1; r < geometry_.world; ++r) {
     Message difference;
     for (const auto &f : fields) {
@@ -154,6 +142,11 @@ sar_status GpuCommunicator::compare(const CallFields (&all)[SAR_MAX_RANKS], cons
       difference.append("rank 0 has total count %llu, rank %u %llu",
                         static_cast<unsigned long long>(all[0].total), r,
                         static_cast<unsigned long long>(all[r].total));
+    }
+    // Last: another count is why another schedule is chosen.
+    if (difference.text()[0] == 0 && all[r].chosen != all[0].chosen) {
+      difference.append("rank 0 has schedule chosen by auto %s, rank %u %s",
+                        schedule_name(all[0].chosen), r, schedule_name(all[r].chosen));
     }
     if (difference.text()[0] == 0) continue;
     Failure cause = control_.failure(SAR_MISMATCH);
@@ -189,8 +182,12 @@ sar_status GpuCommunicator::take_part(const Request &request, uint64_t whole, in
   const uint64_t size =
       request.collective == SAR_COLLECTIVE_BARRIER ? 1 : element_bytes(request.type);
   const Extent extent = extent_of(request, geometry_.world);
-  const Place in =
-      request.count == 0 ? Place{kArena, 0} : find_place(address(request.in), extent.input * size);
+  // Who reads no input announces its output, which has been looked at.
+  const bool reads =
+      request.collective != SAR_COLLECTIVE_BROADCAST || request.root == geometry_.rank;
+  const Place in = request.count == 0
+                       ? Place{kArena, 0}
+                       : find_place(address(reads ? request.in : request.out), extent.input * size);
   const Place out = request.count == 0 ? Place{kArena, 0}
                                        : find_place(address(request.out), extent.output * size);
   const bool in_place = request.count != 0 && request.collective == SAR_COLLECTIVE_ALL_REDUCE &&
@@ -222,25 +219,25 @@ sar_status GpuCommunicator::take_part(const Request &request, uint64_t whole, in
   Buffers buffers;
   buffers.input = address(request.in);
   buffers.output = address(request.out);
+  const auto own = [&](const Place &place) {
+    return place.allocation == kMostAllocations
+               ? 0
+               : mapped_[geometry_.rank][place.allocation] + place.offset;
+  };
+  buffers.rank[geometry_.rank] = {own(in), own(out), in_place};
   for (uint32_t r = 0; r < geometry_.world; ++r) {
-    const uint32_t input = all[r].flags & 0xff, output = all[r].flags >> 8 & 0xff;
-    const bool known = (input == kMostAllocations || mapped_[r][input % kMostAllocations] != 0) &&
-                       (output == kMostAllocations || mapped_[r][output % kMostAllocations] != 0);
-    const auto inside = [&](uint32_t a, uint64_t offset, uint64_t elements) {
-      if (a >= kMostAllocations) return true;
-      const uint64_t bytes = control_of(r).allocation[a].bytes;
-      return elements * size <= bytes && offset <= bytes - elements * size;
-    };
-    if (!known || !inside(input, all[r].input, extent.input) ||
-        !inside(output, all[r].output, extent.output)) {
+    if (r == geometry_.rank) continue;
+    RankBuffers &theirs = buffers.rank[r];
+    theirs.in_place = (all[r].flags >> 16 & 1) != 0;
+    if (!locate(r, all[r].flags & 0xff, all[r].input, extent.input * size, size, &theirs.input) ||
+        !locate(r, all[r].flags >> 8 & 0xff, all[r].output, extent.output * size, size,
+                &theirs.output)) {
       Failure cause = control_.failure(SAR_SYSTEM_ERROR);
       cause.facts.culprit_rank = static_cast<int32_t>(r);
       cause.message.append("rank %u announced a buffer outside of its memory; nothing was written",
                            r);
       return control_.fail(cause);
     }
-    buffers.rank[r] = {address_of(r, input, all[r].input), address_of(r, output, all[r].output),
-                       (all[r].flags >> 16 & 1) != 0};
   }
   const uint64_t spent = now_ns() - started;
   const auto total = static_cast<uint64_t>(timeout_ns);
@@ -276,87 +273,6 @@ sar_status GpuCommunicator::run_launches(const Call &call, const Buffers &buffer
     done = planned.done;
   } while (done < call.count);
   return SAR_OK;
-}
-
-sar_status GpuCommunicator::finish(uint64_t timeout_ns, void *event) {
-  const uint64_t started = now_ns();
-  bool told = false;
-  for (;;) {
-    const int error = event == nullptr ? driver_.stream_query(stream_) : driver_.event_query(event);
-    if (error == 0) return report();
-    const uint64_t waited = now_ns() - started;
-    if (error != kNotReady) {
-      Failure cause = control_.failure(SAR_SYSTEM_ERROR);
-      cause.facts.culprit_rank = static_cast<int32_t>(geometry_.rank);
-      cause.message.append(
-          "the device of rank %u failed: %s (driver error %d); restart its process", geometry_.rank,
-          driver_.error_text(error), error);
-      return control_.fail(cause);
-    }
-    // The kernels keep the deadline themselves; the host steps in for those that cannot run.
-    if (!told && waited > timeout_ns + kGraceNs / 10) {
-      Failure cause = control_.failure(SAR_TIMEOUT);
-      cause.facts.waited_ns = waited;
-      cause.message.append("time-out after %.3f s: the kernels of rank %u have not ended",
-                           static_cast<double>(waited) * 1e-9, geometry_.rank);
-      control_.fail(cause);
-      told = true;
-    }
-    if (waited > timeout_ns + kGraceNs) {
-      return refuse(SAR_SYSTEM_ERROR, "the device of rank %u hangs; restart its process",
-                    geometry_.rank);
-    }
-    if (waited < 100'000) {
-      cpu_relax();
-    } else if (waited < 1'000'000) {
-      sched_yield();
-    } else {
-      sleep_ns(20'000);
-    }
-  }
-}
-
-sar_status GpuCommunicator::report() {
-  const Outcome &outcome = control_of(geometry_.rank).outcome;
-  if (__atomic_load_n(&outcome.state, __ATOMIC_ACQUIRE) == 0) {
-    // An abort that came after the kernels' last look does not undo what they did.
-    return SAR_OK;
-  }
-  if (outcome.fault == kAbortSeen) {
-    // A host wrote the cause already, or the host of the kernel that gave up is about to.
-    for (const uint64_t started = now_ns(); now_ns() - started < kGraceNs;) {
-      if (control_.state() == SAR_STATE_ABORTED) return control_.check_open(SAR_COLLECTIVE_NONE);
-      sched_yield();
-    }
-  }
-  Failure cause = control_.failure(outcome.fault == kMismatch   ? SAR_MISMATCH
-                                   : outcome.fault == kDeadline ? SAR_TIMEOUT
-                                                                : SAR_PEER_LOST);
-  cause.facts.step = outcome.step;
-  cause.facts.missing_ranks = outcome.missing;
-  cause.facts.waited_ns =
-      driver_.vendor == Vendor::kAmd ? outcome.waited_ticks * 10 : outcome.waited_ticks;
-  if (__builtin_popcount(outcome.missing) == 1) {
-    cause.facts.culprit_rank = __builtin_ctz(outcome.missing);
-  }
-  if (outcome.fault == kMismatch) {
-    cause.facts.culprit_rank = static_cast<int32_t>(outcome.peer);
-    cause.message.append(
-        "the ranks run different collectives on the device: rank %u has kind %#x, count %llu, rank "
-        "%u kind %#x, count %llu, position %u; nothing was written; replay the same graphs in the "
-        "same order on all ranks",
-        geometry_.rank, outcome.my_kind, static_cast<unsigned long long>(outcome.my_count),
-        outcome.peer, outcome.peer_kind, static_cast<unsigned long long>(outcome.peer_count),
-        outcome.peer_call);
-  } else {
-    cause.message
-        .append("time-out after %.3f s on the device: rank %u still waits for ",
-                static_cast<double>(cause.facts.waited_ns) * 1e-9, geometry_.rank)
-        .append_ranks(outcome.missing)
-        .append(" (wait %u of the collective); look at what those tasks do, or allow more time",
-                outcome.step);
-  }
-  return control_.fail(cause);
 }
 
 }  // namespace sar::gpu

@@ -44,10 +44,11 @@ GpuCommunicator::GpuCommunicator(const Driver &driver, int device, const sar_opt
 GpuCommunicator::~GpuCommunicator() {
   if (retained_ && use_device() == 0) {
     if (capturing_) capture_cancel();
-    if (stream_ != nullptr) driver_.stream_synchronize(stream_);
+    drain();
     for (uint32_t r = 0; r < geometry_.world; ++r) {
       for (uint32_t a = 0; a < kMostAllocations; ++a) unmap(r, a);
     }
+    unpublish(control_.segment(geometry_.rank), 0);
     if (registered_host_ != nullptr) driver_.host_unregister(registered_host_);
     for (uint64_t address : mine_) {
       if (address != 0) driver_.memory_free(address);
@@ -105,9 +106,9 @@ sar_status GpuCommunicator::verdict() {
   const uint32_t turn = agreements_++ % 2;
   for (uint32_t r = 0; r < geometry_.world; ++r) {
     const Verdict &theirs = control_of(r).verdict[turn];
-    if (theirs.status == SAR_OK) continue;
-    Failure failure(theirs.status <= SAR_UNSUPPORTED ? static_cast<sar_status>(theirs.status)
-                                                     : SAR_SYSTEM_ERROR);
+    const uint32_t status = __atomic_load_n(&theirs.status, __ATOMIC_RELAXED);
+    if (status == SAR_OK) continue;
+    Failure failure(status <= SAR_UNSUPPORTED ? static_cast<sar_status>(status) : SAR_SYSTEM_ERROR);
     failure.facts.origin_rank = failure.facts.culprit_rank = static_cast<int32_t>(r);
     failure.message.append("%.*s", static_cast<int>(sizeof theirs.message - 1), theirs.message);
     return remember(failure);
@@ -144,10 +145,13 @@ sar_status GpuCommunicator::describe_device(Control &control) {
     return driver_failure(error, "count the device's multiprocessors");
   }
   control.multiprocessors = static_cast<uint32_t>(multiprocessors);
-  if (const int error = driver_.device_bus_id(control.device, sizeof control.device - 1, device_);
+  Description &mine = descriptions_[geometry_.rank];
+  if (const int error = driver_.device_bus_id(mine.device, sizeof mine.device - 1, device_);
       error != 0) {
     return driver_failure(error, "read the device's bus id");
   }
+  mine.multiprocessors = control.multiprocessors;
+  memcpy(control.device, mine.device, sizeof control.device);
   return SAR_OK;
 }
 
@@ -188,7 +192,6 @@ sar_status GpuCommunicator::allocate_pinned_memory() {
 
 sar_status GpuCommunicator::allocate_device_memory() {
   const uint64_t sizes[] = {sizeof(Pad), staging_bytes_, arena_bytes_};
-  Control &control = control_of(geometry_.rank);
   for (uint32_t a = 0; a < 3; ++a) {
     // Peers write flags, packets and slices that a running kernel reads: not cached memory on AMD.
     const int error = a == kArena ? driver_.memory_allocate(&mine_[a], sizes[a])
@@ -198,15 +201,15 @@ sar_status GpuCommunicator::allocate_device_memory() {
     if (const int e = driver_.memory_set(mine_[a], 0, sizes[a]); e != 0) {
       return driver_failure(e, "clear device memory");
     }
-    if (const int e = describe(driver_, mine_[a], control.allocation[a]); e != 0) {
+    Allocation allocation{};
+    if (const int e = describe(driver_, mine_[a], allocation); e != 0) {
       return refuse(SAR_UNSUPPORTED,
                     "device %s of rank %u does not export its memory to other processes: %s "
                     "(driver error %d); parts of a device (MIG) and some virtual machines cannot",
-                    control.device, geometry_.rank, driver_.error_text(e), e);
+                    device_of(geometry_.rank), geometry_.rank, driver_.error_text(e), e);
     }
-    mapped_[geometry_.rank][a] = control.allocation[a].base;
+    if (const sar_status status = note_allocation(a, allocation); status != SAR_OK) return status;
   }
-  control.allocations = 3;
   return SAR_OK;
 }
 
@@ -218,7 +221,7 @@ sar_status GpuCommunicator::too_little_memory() const {
                 "device %s %llu are left; use a smaller arena and staging, or look who uses it",
                 geometry_.rank,
                 static_cast<unsigned long long>(sizeof(Pad) + staging_bytes_ + arena_bytes_),
-                static_cast<unsigned long long>(all), control_of(geometry_.rank).device,
+                static_cast<unsigned long long>(all), device_of(geometry_.rank),
                 static_cast<unsigned long long>(available));
 }
 
@@ -269,12 +272,16 @@ sar_status GpuCommunicator::connect(const Handle *handles, int64_t timeout_ns) {
   return SAR_OK;
 }
 
-sar_status GpuCommunicator::compare_options() const {
+sar_status GpuCommunicator::compare_options() {
   const Control &mine = control_of(geometry_.rank);
   for (uint32_t r = 0; r < geometry_.world; ++r) {
     const Control &theirs = control_of(r);
-    if (theirs.magic == kControlMagic && theirs.arena_bytes == mine.arena_bytes &&
-        theirs.staging_bytes == mine.staging_bytes && theirs.block_threads == mine.block_threads &&
+    if (r != geometry_.rank) {
+      descriptions_[r].multiprocessors = __atomic_load_n(&theirs.multiprocessors, __ATOMIC_RELAXED);
+      memcpy(descriptions_[r].device, theirs.device, sizeof theirs.device - 1);
+    }
+    if (theirs.magic == kControlMagic && theirs.arena_bytes == arena_bytes_ &&
+        theirs.staging_bytes == staging_bytes_ && theirs.block_threads == kBlockThreads &&
         theirs.allocations >= 3) {
       continue;
     }
@@ -297,18 +304,16 @@ sar_status GpuCommunicator::count_blocks() {
   for (uint32_t r = 0; r < geometry_.world; ++r) {
     uint32_t sharing = 0;
     for (uint32_t q = 0; q < geometry_.world; ++q) {
-      if (strncmp(control_of(q).device, control_of(r).device, sizeof(Control::device)) == 0) {
-        ++sharing;
-      }
+      if (strcmp(device_of(q), device_of(r)) == 0) ++sharing;
     }
-    const uint32_t multiprocessors = control_of(r).multiprocessors;
+    const uint32_t multiprocessors = descriptions_[r].multiprocessors;
     const uint32_t each = multiprocessors / sharing;
     if (each == 0) {
       return refuse(
           SAR_UNSUPPORTED,
           "device %s has %u multiprocessors, but %u ranks of this communicator: their blocks would "
           "wait for blocks that cannot run; use fewer ranks per device",
-          control_of(r).device, multiprocessors, sharing);
+          device_of(r), multiprocessors, sharing);
     }
     if (each < blocks) blocks = each;
   }
@@ -318,10 +323,10 @@ sar_status GpuCommunicator::count_blocks() {
 
 // A device that this process does not see is opened through its handle, which tells by itself.
 sar_status GpuCommunicator::check_peer_access(uint32_t rank) const {
-  const Control &mine = control_of(geometry_.rank), &theirs = control_of(rank);
-  if (strncmp(mine.device, theirs.device, sizeof mine.device) == 0) return SAR_OK;
+  const char *mine = device_of(geometry_.rank), *theirs = device_of(rank);
+  if (strcmp(mine, theirs) == 0) return SAR_OK;
   int other = 0, access = 0;
-  if (driver_.device_by_bus_id(&other, theirs.device) != 0 ||
+  if (driver_.device_by_bus_id(&other, theirs) != 0 ||
       driver_.can_access_peer(&access, device_, other) != 0 || access != 0) {
     return SAR_OK;
   }
@@ -329,7 +334,7 @@ sar_status GpuCommunicator::check_peer_access(uint32_t rank) const {
                 "device %s of rank %u cannot reach the memory of device %s of rank %u: there is no "
                 "peer access between them; look at the topology (nvidia-smi topo -p2p r, rocm-smi "
                 "--showtopoaccess), and at the IOMMU",
-                mine.device, geometry_.rank, theirs.device, rank);
+                mine, geometry_.rank, theirs, rank);
 }
 
 sar_status GpuCommunicator::set_auto_table(const sar_auto_row *rows, size_t count) {

@@ -113,6 +113,13 @@ class GpuCommunicator {
   void leave() { __atomic_clear(&inside_, __ATOMIC_RELEASE); }
   // Remembers a failed driver call of this rank only.
   sar_status driver_failure(int error, const char *what) const;
+  // Aborts because of a failed driver call, of which the peers would wait for this rank in vain.
+  sar_status fail_call(int error, const char *what) {
+    return fail_with_last(driver_failure(error, what));
+  }
+  // Waits until the stream is idle: at the latest at the kernels' deadline, and not for peers that
+  // are gone.
+  void drain();
 
  private:
   // A buffer of this rank: which allocation, how far in; kMostAllocations: not registered.
@@ -124,20 +131,30 @@ class GpuCommunicator {
     Call call;
     sar_schedule schedule;
     uint64_t input, output;
+    Place input_place, output_place;  // filled when the capture ends
     uint32_t first_launch;
   };
 
+  // What a rank says of its device, copied once: what lies in shared memory may change.
+  struct Description {
+    uint32_t multiprocessors = 0;
+    char device[sizeof(Control::device)] = {};
+  };
+
   Control &control_of(uint32_t rank) const;
+  const char *device_of(uint32_t rank) const { return descriptions_[rank].device; }
   sar_status describe_device(Control &control);
   sar_status allocate();
   sar_status allocate_device_memory();
   sar_status allocate_pinned_memory();
   sar_status set_first_epoch();
   sar_status too_little_memory() const;
-  sar_status compare_options() const;
+  sar_status compare_options();
   sar_status count_blocks();
   sar_status check_peer_access(uint32_t rank) const;
   bool is_same_process(uint32_t rank) const;
+  sar_status note_allocation(uint32_t index, const Allocation &allocation);
+  bool is_large_enough(uint32_t rank, uint32_t allocation) const;
   int reach(uint32_t rank, uint32_t allocation);
   sar_status map_peer_memory(uint32_t rank, uint32_t allocation);
   sar_status map_new_memory();
@@ -157,7 +174,10 @@ class GpuCommunicator {
                          uint64_t device);
   Place find_place(uint64_t address, uint64_t bytes) const;
   sar_status add_allocation(uint64_t address, uint32_t *index);
-  uint64_t address_of(uint32_t rank, uint32_t allocation, uint64_t offset) const;
+  // The address of a buffer of `bytes` that a peer has announced; 0: it is not registered. False if
+  // it is not inside of what that rank has shared, or not aligned to its elements.
+  bool locate(uint32_t rank, uint32_t allocation, uint64_t offset, uint64_t bytes, uint64_t element,
+              uint64_t *address) const;
 
   sar_status check(const Request &request) const;
   Call call_of(const Request &request, uint64_t timeout_ns) const;
@@ -167,10 +187,26 @@ class GpuCommunicator {
   sar_status compare(const CallFields (&all)[SAR_MAX_RANKS], const char *what);
   sar_status launch(const Planned &planned, void *function);
   sar_status run_launches(const Call &call, const Buffers &buffers, sar_schedule schedule);
+  // What a rank that waits for its device knows of its peers.
+  struct Watch {
+    uint64_t looked = 0;          // when it last looked
+    uint64_t left_since = 0;      // when it first saw that a peer had left; 0: none has
+    uint64_t stopping_since = 0;  // when it told its kernels to stop; 0: it has not
+    bool claimed = false;         // it has yet to say why
+    sar::Communicator::Gone gone{};
+  };
+
   // Waits until the stream is idle, or until it has reached `event`, then tells what the kernels
   // reported.
   sar_status finish(uint64_t timeout_ns, void *event = nullptr);
+  void look_at_peers(Watch &watch, uint64_t now);
   sar_status report();
+  sar_status report_gone(const sar::Communicator::Gone &gone);
+  // Aborts because of ranks that are gone, with what the kernels reported, if they did.
+  sar_status fail_gone(const sar::Communicator::Gone &gone, const Outcome *outcome);
+  // Which collective the kernels were in, for messages: by its number, or if it was enqueued or
+  // replayed, by that of the last call. Fills the facts.
+  void name_call(const Outcome &outcome, Failure &cause, Message &where) const;
 
   sar_status record(const Request &request);
   sar_status exchange_captured();
@@ -204,6 +240,10 @@ class GpuCommunicator {
   uint64_t mapped_[SAR_MAX_RANKS][kMostAllocations] = {};
   bool opened_[SAR_MAX_RANKS][kMostAllocations] = {};
   uint32_t known_[SAR_MAX_RANKS] = {};  // how many of a rank's allocations are mapped
+  uint32_t own_allocations_ = 0;        // mapped or not
+  // Valid where mapped_ is not 0. Checked then, and out of anybody's reach since.
+  Allocation allocations_[SAR_MAX_RANKS][kMostAllocations] = {};
+  Description descriptions_[SAR_MAX_RANKS];
 
   // The capture in progress.
   bool capturing_ = false;

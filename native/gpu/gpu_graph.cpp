@@ -33,19 +33,19 @@ sar_status GpuCommunicator::capture_begin(int64_t replay_timeout_ns) {
   if (const sar_status status = check_ready(SAR_COLLECTIVE_NONE, "a capture"); status != SAR_OK) {
     return status;
   }
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (const int error = use_device(); error != 0) return fail_call(error, "use the device");
   if (recorded_ == nullptr) {
     recorded_ = static_cast<Recorded *>(calloc(kMostCaptured, sizeof(Recorded)));
     if (recorded_ == nullptr) return refuse(SAR_OUT_OF_MEMORY, "out of heap memory");
   }
   if (const int error = driver_.memory_allocate(&table_, kMostCaptured * sizeof(Addresses));
       error != 0) {
-    return driver_failure(error, "allocate the table of addresses");
+    return fail_call(error, "allocate the table of addresses");
   }
   if (const int error = driver_.capture_begin(stream_, kCaptureRelaxed); error != 0) {
     driver_.memory_free(table_);
     table_ = 0;
-    return driver_failure(error, "begin a capture");
+    return fail_call(error, "begin a capture");
   }
   replay_timeout_ = static_cast<uint64_t>(replay_timeout_ns);
   recorded_count_ = launches_ = 0;
@@ -73,7 +73,7 @@ sar_status GpuCommunicator::record(const Request &request) {
   if (const sar_status status =
           load_kernel(recorded.call, recorded.schedule == SAR_LOW_LATENCY, &function);
       status != SAR_OK) {
-    return status;
+    return fail_with_last(status);
   }
   uint64_t done = 0;
   do {
@@ -83,7 +83,9 @@ sar_status GpuCommunicator::record(const Request &request) {
     }
     Planned planned = plan(geometry_, recorded.call, buffers, recorded.schedule, true, done);
     planned.launch.patched = table_ + launches_ * sizeof(Addresses);
-    if (const sar_status status = launch(planned, function); status != SAR_OK) return status;
+    if (const sar_status status = launch(planned, function); status != SAR_OK) {
+      return fail_with_last(status);
+    }
     ++launches_;
     done = planned.done;
   } while (done < request.count);
@@ -94,7 +96,8 @@ sar_status GpuCommunicator::record(const Request &request) {
 sar_status GpuCommunicator::exchange_captured() {
   Control &mine = control_of(geometry_.rank);
   for (uint32_t i = 0; i < recorded_count_; ++i) {
-    const Recorded &r = recorded_[i];
+    Recorded &r = recorded_[i];
+    r.input_place = r.output_place = Place{kArena, 0};
     const uint64_t size = element_bytes(r.call.type);
     CapturedCall &c = mine.calls[i];
     c = {};
@@ -105,9 +108,9 @@ sar_status GpuCommunicator::exchange_captured() {
     c.input_allocation = c.output_allocation = kArena;
     if (r.call.count == 0 || r.call.collective == SAR_COLLECTIVE_BARRIER) continue;
     const uint64_t wide = r.call.count * size * geometry_.world, narrow = r.call.count * size;
-    const auto place = [&](uint64_t address, uint64_t bytes, uint16_t &allocation,
+    const auto place = [&](uint64_t address, uint64_t bytes, Place &p, uint16_t &allocation,
                            uint64_t &offset) {
-      Place p = find_place(address, bytes);
+      p = find_place(address, bytes);
       if (p.allocation == kMostAllocations) {
         uint32_t added = 0;
         if (const sar_status status = add_allocation(address, &added); status != SAR_OK) {
@@ -127,11 +130,11 @@ sar_status GpuCommunicator::exchange_captured() {
     sar_status status = SAR_OK;
     if (reads) {
       status = place(r.input, r.call.collective == SAR_COLLECTIVE_REDUCE_SCATTER ? wide : narrow,
-                     c.input_allocation, c.input_offset);
+                     r.input_place, c.input_allocation, c.input_offset);
     }
     if (status == SAR_OK) {
       status = place(r.output, r.call.collective == SAR_COLLECTIVE_ALL_GATHER ? wide : narrow,
-                     c.output_allocation, c.output_offset);
+                     r.output_place, c.output_allocation, c.output_offset);
     }
     if (status != SAR_OK) return fail_with_last(status);
   }
@@ -178,14 +181,36 @@ sar_status GpuCommunicator::fill_addresses(uint64_t table) {
     Buffers buffers;
     buffers.input = recorded.input;
     buffers.output = recorded.output;
+    const auto own = [&](const Place &place) {
+      return mapped_[geometry_.rank][place.allocation] + place.offset;
+    };
+    const Call &call = recorded.call;
+    const bool in_place =
+        call.collective == SAR_COLLECTIVE_ALL_REDUCE && recorded.input == recorded.output;
+    buffers.rank[geometry_.rank] = {own(recorded.input_place), own(recorded.output_place),
+                                    in_place};
+    const uint64_t size = element_bytes(call.type);
+    const bool moves = call.count != 0 && call.collective != SAR_COLLECTIVE_BARRIER;
+    const uint64_t narrow = moves ? call.count * size : 0, wide = narrow * geometry_.world;
     for (uint32_t r = 0; r < geometry_.world; ++r) {
-      const CapturedCall &c = control_of(r).calls[i];
-      if (c.input_allocation >= kMostAllocations || c.output_allocation >= kMostAllocations ||
-          mapped_[r][c.input_allocation] == 0 || mapped_[r][c.output_allocation] == 0) {
-        return refuse(SAR_SYSTEM_ERROR, "rank %u announced a buffer that it has not shared", r);
+      if (r == geometry_.rank) continue;
+      CapturedCall c;
+      memcpy(&c, &control_of(r).calls[i], sizeof c);
+      __asm__ volatile("" ::: "memory");  // what is checked is what is used
+      const bool reads = call.collective != SAR_COLLECTIVE_BROADCAST || call.root == r;
+      RankBuffers &theirs = buffers.rank[r];
+      theirs.in_place = c.in_place != 0;
+      if (!locate(r, c.input_allocation, c.input_offset,
+                  call.collective == SAR_COLLECTIVE_REDUCE_SCATTER ? wide
+                  : reads                                          ? narrow
+                                                                   : 0,
+                  size, &theirs.input) ||
+          !locate(r, c.output_allocation, c.output_offset,
+                  call.collective == SAR_COLLECTIVE_ALL_GATHER ? wide : narrow, size,
+                  &theirs.output) ||
+          theirs.input == 0 || theirs.output == 0) {
+        return refuse(SAR_SYSTEM_ERROR, "rank %u announced a buffer outside of its memory", r);
       }
-      buffers.rank[r] = {address_of(r, c.input_allocation, c.input_offset),
-                         address_of(r, c.output_allocation, c.output_offset), c.in_place != 0};
     }
     uint64_t done = 0;
     uint32_t row = recorded.first_launch;
@@ -205,7 +230,7 @@ sar_status GpuCommunicator::fill_addresses(uint64_t table) {
 sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
   if (!capturing_) return refuse(SAR_INVALID_ARGUMENT, "no capture is in progress");
   if (timeout_ns <= 0) return refuse(SAR_INVALID_ARGUMENT, "the time-out must be above zero");
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (const int error = use_device(); error != 0) return fail_call(error, "use the device");
   auto *created = static_cast<sar_graph *>(calloc(1, sizeof(sar_graph)));
   if (created == nullptr) {
     capture_cancel();
@@ -234,13 +259,13 @@ sar_status GpuCommunicator::capture_end(int64_t timeout_ns, sar_graph **graph) {
     if (e != 0) status = fail_with_last(driver_failure(e, "instantiate the graph"));
   }
   if (status == SAR_OK) {
-    const Control &mine = control_of(geometry_.rank);
-    for (uint32_t a = kArena; a < mine.allocations; ++a) {
+    for (uint32_t a = kArena; a < own_allocations_; ++a) {
       bool used = false;
       for (uint32_t i = 0; i < recorded_count_; ++i) {
-        used |= mine.calls[i].input_allocation == a || mine.calls[i].output_allocation == a;
+        used |=
+            recorded_[i].input_place.allocation == a || recorded_[i].output_place.allocation == a;
       }
-      if (used) created->used[created->used_count++] = mine.allocation[a];
+      if (used) created->used[created->used_count++] = allocations_[geometry_.rank][a];
     }
     // Nobody replays before all tables are filled; and the next capture may overwrite the calls.
     status = control_.step();
@@ -271,7 +296,7 @@ sar_status GpuCommunicator::wait(int64_t timeout_ns) {
   if (const sar_status status = check_ready(SAR_COLLECTIVE_NONE, "a wait"); status != SAR_OK) {
     return status;
   }
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (const int error = use_device(); error != 0) return fail_call(error, "use the device");
   control_.begin(SAR_COLLECTIVE_NONE, timeout_ns);
   return finish(static_cast<uint64_t>(timeout_ns));
 }
@@ -286,7 +311,7 @@ sar_status sar_gpu_replay(sar_graph *graph) {
   const sar_status status = communicator.control().check_open(SAR_COLLECTIVE_NONE);
   if (status != SAR_OK) return status;
   if (const int error = communicator.use_device(); error != 0) {
-    return communicator.driver_failure(error, "use the device");
+    return communicator.fail_call(error, "use the device");
   }
   for (uint32_t i = 0; i < graph->used_count; ++i) {
     if (gpu::is_alive(driver, graph->used[i])) continue;
@@ -296,7 +321,7 @@ sar_status sar_gpu_replay(sar_graph *graph) {
                   static_cast<unsigned long long>(graph->used[i].base));
   }
   const int error = driver.graph_launch(graph->executable, communicator.stream());
-  return error == 0 ? SAR_OK : communicator.driver_failure(error, "launch the graph");
+  return error == 0 ? SAR_OK : communicator.fail_call(error, "launch the graph");
 }
 
 void sar_gpu_graph_destroy(sar_graph *graph) {
@@ -304,7 +329,7 @@ void sar_gpu_graph_destroy(sar_graph *graph) {
   const sar::gpu::Driver &driver = graph->communicator->driver();
   graph->communicator->use_device();
   // A replay may still be reading the table.
-  driver.stream_synchronize(graph->communicator->stream());
+  graph->communicator->drain();
   if (graph->executable != nullptr) driver.graph_exec_destroy(graph->executable);
   if (graph->graph != nullptr) driver.graph_destroy(graph->graph);
   if (graph->table != 0) driver.memory_free(graph->table);

@@ -12,18 +12,18 @@ sar_status GpuCommunicator::use_stream(void *stream) {
   }
   void *next = stream == nullptr ? own_stream_ : stream;
   if (next == stream_) return SAR_OK;
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (const int error = use_device(); error != 0) return fail_call(error, "use the device");
   const int state = driver_.stream_query(next);
   if ((state != 0 && state != kNotReady) || driver_.is_elsewhere(next, device_, context_)) {
     return refuse(SAR_INVALID_ARGUMENT,
                   "rank %u: %p is no stream of device %s, on which the rank runs (in the primary "
                   "context, that of the runtime API)",
-                  geometry_.rank, stream, control_of(geometry_.rank).device);
+                  geometry_.rank, stream, device_of(geometry_.rank));
   }
   // The ranks' kernels are ordered by the stream: what follows must not overtake what is there.
   int error = driver_.event_record(switching_, stream_);
   if (error == 0) error = driver_.stream_wait_event(next, switching_, 0);
-  if (error != 0) return driver_failure(error, "change to another stream");
+  if (error != 0) return fail_call(error, "change to another stream");
   stream_ = next;
   return SAR_OK;
 }
@@ -52,7 +52,7 @@ sar_status GpuCommunicator::copy_pinned(uint32_t buffer, uint64_t bytes, const c
                       : driver_.copy_to_host_async(pinned_[buffer], device, bytes, stream_);
   }
   if (error == 0) error = driver_.event_record(copied_[buffer], stream_);
-  return error == 0 ? SAR_OK : driver_failure(error, what);
+  return error == 0 ? SAR_OK : fail_call(error, what);
 }
 
 sar_status GpuCommunicator::pinned_to_device(uint32_t buffer, uint64_t device, uint64_t bytes) {
@@ -70,7 +70,7 @@ sar_status GpuCommunicator::pinned_wait(uint32_t buffer, int64_t timeout_ns) {
   if (buffer >= kPinnedBuffers) {
     return refuse(SAR_INVALID_ARGUMENT, "there is no pinned buffer %u", buffer);
   }
-  if (const int error = use_device(); error != 0) return driver_failure(error, "use the device");
+  if (const int error = use_device(); error != 0) return fail_call(error, "use the device");
   control_.begin(SAR_COLLECTIVE_NONE, timeout_ns);
   return finish(static_cast<uint64_t>(timeout_ns), copied_[buffer]);
 }

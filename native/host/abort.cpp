@@ -45,8 +45,16 @@ Failure Communicator::failure(sar_status status) const {
   return failure;
 }
 
+bool Communicator::claim_abort() {
+  claimed_ = claim(rank_);
+  return claimed_;
+}
+
 sar_status Communicator::fail(const Failure &failure) {
-  if (!write_cause(rank_, failure)) {
+  if (claimed_) {
+    write_claimed(rank_, failure);
+    claimed_ = false;
+  } else if (!write_cause(rank_, failure)) {
     return remember_cause();
   }
   for (uint32_t peer = 0; peer < world_size(); peer++) {
@@ -57,13 +65,22 @@ sar_status Communicator::fail(const Failure &failure) {
   return remember(failure);
 }
 
-bool Communicator::write_cause(uint32_t rank, const Failure &failure) {
-  AbortRecord &record = header(rank).abort;
+bool Communicator::claim(uint32_t rank) {
   uint32_t expected = kNoAbort;
-  if (!record.state.compare_exchange_strong(expected, kAbortBeingWritten,
-                                            std::memory_order_seq_cst)) {
+  return header(rank).abort.state.compare_exchange_strong(expected, kAbortBeingWritten,
+                                                          std::memory_order_seq_cst);
+}
+
+bool Communicator::write_cause(uint32_t rank, const Failure &failure) {
+  if (!claim(rank)) {
     return false;
   }
+  write_claimed(rank, failure);
+  return true;
+}
+
+void Communicator::write_claimed(uint32_t rank, const Failure &failure) {
+  AbortRecord &record = header(rank).abort;
   record.status = failure.facts.status;
   record.origin_rank = failure.facts.origin_rank;
   record.culprit_rank = failure.facts.culprit_rank;
@@ -75,13 +92,13 @@ bool Communicator::write_cause(uint32_t rank, const Failure &failure) {
   record.waited_ns = failure.facts.waited_ns;
   memcpy(record.message, failure.message.text(), sizeof record.message);
   record.state.store(kAborted, std::memory_order_seq_cst);
-  return true;
 }
 
 Failure Communicator::read_cause(uint32_t rank) const {
   const AbortRecord &record = header(rank).abort;
-  // Writing takes less than a microsecond, unless the writer is killed in the middle.
-  constexpr uint64_t patience_ns = 100'000'000;
+  // Writing takes less than a microsecond, and some milliseconds where kernels have to stop first
+  // (claim_abort), unless the writer is killed in the middle.
+  constexpr uint64_t patience_ns = 800'000'000;
   const uint64_t started = now_ns();
   while (record.state.load(std::memory_order_acquire) != kAborted) {
     if (now_ns() - started > patience_ns) {

@@ -130,6 +130,23 @@ class Communicator {
   // Aborts the communicator on all ranks. Returns the first cause, which may be an earlier one.
   sar_status fail(const Failure &failure);
 
+  // For waits that a device keeps, whose kernels do not see the peers' processes.
+  struct Gone {
+    uint32_t dead = 0;  // their process has ended
+    uint32_t left = 0;  // they have closed or detached their end
+  };
+  Gone gone() const;
+  // Adds which ranks are gone, in which wait, and how long it lasted: those facts are filled in.
+  // `where` follows the collective's name.
+  void name_gone(const Gone &gone, const char *where, Failure &cause) const;
+  // Whether the ranks in `missing` are late or stopped, as far as can be told.
+  void name_states(uint32_t missing, Message &message) const;
+  // Takes this rank's abort record, which stops its kernels, so that what they report can be part
+  // of the cause; `fail` must follow soon. False if there is a cause already.
+  bool claim_abort();
+  // The handle of a rank, as it came and was checked.
+  const Handle &handle_of(uint32_t rank) const { return peer(rank); }
+
  private:
   static constexpr uint64_t kNoTotal = UINT64_MAX;
 
@@ -153,6 +170,7 @@ class Communicator {
   sar_status peer_has_left(uint32_t peer, uint32_t missing);
   sar_status peer_has_died(uint32_t peer, uint32_t missing, uint32_t dead);
   sar_status time_is_up(uint32_t missing);
+  // The facts must say how long it was waited.
   void name_wait(Failure &cause) const;
   void name_state(uint32_t peer, Message &message) const;
   // The number of the last collective that a rank has begun.
@@ -171,6 +189,9 @@ class Communicator {
   sar_status remember_cause() const;
   // False if the segment has a cause already.
   bool write_cause(uint32_t rank, const Failure &failure);
+  // False if the record of that segment was taken before.
+  bool claim(uint32_t rank);
+  void write_claimed(uint32_t rank, const Failure &failure);
 
   Header &header(uint32_t rank) const { return header_of(segment(rank)); }
   SignalPad &signal_pad(uint32_t rank) const { return signal_pad_of(segment(rank)); }
@@ -210,6 +231,7 @@ class Communicator {
   uint64_t wait_started_ = 0;
   uint32_t awaited_ = 0;  // the rank that the current wait is for; the last one to come ends it
   uint32_t published_core_ = kNoCore;  // what the own header says
+  bool claimed_ = false;               // the own abort record is taken, but not written yet
 };
 
 }  // namespace sar

@@ -290,11 +290,13 @@ void name_collective(const Failure &failure, Message &message) {
 
 // Which wait it was, and how long it had lasted.
 void Communicator::name_wait(Failure &cause) const {
-  cause.facts.waited_ns = now_ns() - wait_started_;
-  if (cause.facts.collective != SAR_COLLECTIVE_NONE) {
-    cause.message.append(", after rank %u had waited %.3f s for it (wait %u of the collective)",
-                         rank_, static_cast<double>(cause.facts.waited_ns) * 1e-9,
-                         cause.facts.step);
+  if (cause.facts.collective == SAR_COLLECTIVE_NONE) {
+    return;
+  }
+  cause.message.append(", after rank %u had waited %.3f s for it", rank_,
+                       static_cast<double>(cause.facts.waited_ns) * 1e-9);
+  if (cause.facts.step != 0) {
+    cause.message.append(" (wait %u of the collective)", cause.facts.step);
   }
 }
 
@@ -307,30 +309,64 @@ uint64_t Communicator::last_call(uint32_t peer) const {
 
 sar_status Communicator::peer_has_left(uint32_t peer, uint32_t missing) {
   Failure cause = failure(SAR_PEER_LOST);
-  cause.facts.culprit_rank = static_cast<int32_t>(peer);
   cause.facts.missing_ranks = missing;
-  cause.message.append("rank %u has left the communicator behind call number %llu", peer,
-                       static_cast<unsigned long long>(last_call(peer)));
-  if (cause.facts.collective != SAR_COLLECTIVE_NONE) {
-    cause.message.append(", and is needed");
-  }
-  name_collective(cause, cause.message);
-  name_wait(cause);
-  cause.message.append(": its task has ended or failed; see that task's log");
+  cause.facts.waited_ns = now_ns() - wait_started_;
+  name_gone({0, 1u << peer}, "", cause);
   return fail(cause);
 }
 
 sar_status Communicator::peer_has_died(uint32_t peer, uint32_t missing, uint32_t dead) {
   Failure cause = failure(SAR_PEER_LOST);
-  cause.facts.culprit_rank = static_cast<int32_t>(peer);
   cause.facts.missing_ranks = missing;
-  cause.facts.dead_ranks = dead;
-  cause.message.append("the process of ").append_ranks(dead).append(" has ended");
-  name_collective(cause, cause.message);
-  name_wait(cause);
-  cause.message.append(" (process %d): was it killed, or out of memory? see that executor's log",
-                       this->peer(peer).pid);
+  cause.facts.waited_ns = now_ns() - wait_started_;
+  name_gone({dead | 1u << peer, 0}, "", cause);
   return fail(cause);
+}
+
+Communicator::Gone Communicator::gone() const {
+  const ProcessIdentity self{handle_.pid, handle_.start_time, handle_.pid_namespace};
+  const auto has_left = [&](uint32_t peer) {
+    return header(peer).presence.load(std::memory_order_acquire) >= kDetached;
+  };
+  Gone gone;
+  for (uint32_t peer = 0; peer < world_size(); peer++) {
+    const Handle &handle = this->peer(peer);
+    const bool ended =
+        peer != rank_ && !has_left(peer) &&
+        has_ended(ProcessIdentity{handle.pid, handle.start_time, handle.pid_namespace}, self);
+    // A process may leave and end between two looks.
+    if (peer != rank_ && has_left(peer)) {
+      gone.left |= 1u << peer;
+    } else if (ended) {
+      gone.dead |= 1u << peer;
+    }
+  }
+  return gone;
+}
+
+void Communicator::name_gone(const Gone &gone, const char *where, Failure &cause) const {
+  const uint32_t peer =
+      static_cast<uint32_t>(__builtin_ctz(gone.dead != 0 ? gone.dead : gone.left));
+  cause.facts.culprit_rank = static_cast<int32_t>(peer);
+  cause.facts.dead_ranks = gone.dead;
+  if (gone.dead != 0) {
+    cause.message.append("the process of ").append_ranks(gone.dead).append(" has ended");
+  } else {
+    cause.message.append("rank %u has left the communicator behind call number %llu", peer,
+                         static_cast<unsigned long long>(last_call(peer)));
+    if (cause.facts.collective != SAR_COLLECTIVE_NONE) {
+      cause.message.append(", and is needed");
+    }
+  }
+  name_collective(cause, cause.message);
+  cause.message.append("%s", where);
+  name_wait(cause);
+  if (gone.dead != 0) {
+    cause.message.append(" (process %d): was it killed, or out of memory? see that executor's log",
+                         this->peer(peer).pid);
+  } else {
+    cause.message.append(": its task has ended or failed; see that task's log");
+  }
 }
 
 sar_status Communicator::time_is_up(uint32_t missing) {
@@ -345,11 +381,15 @@ sar_status Communicator::time_is_up(uint32_t missing) {
   cause.message.append(": rank %u still waits for ", rank_)
       .append_ranks(missing)
       .append(" (wait %u of the collective)", cause.facts.step);
-  for (uint32_t left = missing; left != 0; left &= left - 1) {
-    name_state(static_cast<uint32_t>(__builtin_ctz(left)), cause.message);
-  }
+  name_states(missing, cause.message);
   cause.message.append("; look at what those tasks do, or allow more time");
   return fail(cause);
+}
+
+void Communicator::name_states(uint32_t missing, Message &message) const {
+  for (uint32_t left = missing; left != 0; left &= left - 1) {
+    name_state(static_cast<uint32_t>(__builtin_ctz(left)), message);
+  }
 }
 
 // Late is not dead: what is known of a rank that has not come.

@@ -3,6 +3,8 @@
 // gpu_failure_test.cpp: mismatches, deadlines, aborts, killed processes, driver calls that fail.
 #include <signal.h>
 
+#include <chrono>
+
 #include "gpu_test.hpp"
 
 namespace sar::gpu::test {
@@ -19,6 +21,17 @@ TEST_F(Gpu, DifferentCallsAreAMismatchOnAllRanksAndNothingIsWritten) {
     REQUIRE(std::strstr(sar_last_error(), "rank 0 has count 100, rank 1 99") != nullptr);
     REQUIRE(rank.read(rank.arena + 65536, 400) == Bytes(400, 0xee));
     REQUIRE(sar_comm_state(rank.comm) == SAR_STATE_ABORTED);
+  }));
+}
+
+// A short message and a long one: `auto` chooses differently, but that is not the cause.
+TEST_F(Gpu, DifferentCountsAreNamedAlsoWhereAutoChoosesDifferently) {
+  EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    const uint64_t count = rank.rank == 0 ? 1 : 200'000;
+    REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena, count, SAR_FLOAT32, SAR_SUM, SAR_AUTO,
+                           Rank::kTimeout) == SAR_MISMATCH);
+    REQUIRE(std::strstr(sar_last_error(), "rank 0 has count 1, rank 1 200000") != nullptr);
   }));
 }
 
@@ -116,6 +129,91 @@ TEST_F(Gpu, AKilledProcessIsNamed) {
         sar_failure failure;
         sar_last_failure(&failure);
         REQUIRE(failure.culprit_rank == 1);
+      },
+      2));
+}
+
+// Captures one all-reduce of all ranks, to be replayed.
+sar_graph* capture(Rank& rank) {
+  sar_graph* graph = nullptr;
+  REQUIRE(sar_gpu_capture_begin(rank.comm, Rank::kTimeout) == SAR_OK);
+  REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena, 100, SAR_FLOAT32, SAR_SUM,
+                         SAR_LOAD_REDUCE_STORE, Rank::kTimeout) == SAR_OK);
+  REQUIRE(sar_gpu_capture_end(rank.comm, Rank::kTimeout, &graph) == SAR_OK);
+  return graph;
+}
+
+// No host is in that wait, and the deadline is a minute away: only a look at the processes tells.
+TEST_F(Gpu, AProcessKilledWhileKernelsWaitForItIsNamedWithTheWaitAndLongBeforeTheDeadline) {
+  EXPECT_RANKS(run_ranks(
+      Ranks::kProcesses, 3,
+      [](Rank& rank) {
+        REQUIRE(rank.open() == SAR_OK);
+        sar_graph* graph = capture(rank);
+        if (rank.rank == 1) {
+          while (rank.shared->word != 2) sched_yield();
+          raise(SIGKILL);
+        }
+        REQUIRE(sar_gpu_replay(graph) == SAR_OK);
+        rank.shared->word++;
+        REQUIRE(sar_gpu_wait(rank.comm, Rank::kTimeout) == SAR_PEER_LOST);
+        REQUIRE(std::strstr(sar_last_error(), "the process of rank 1 has ended in all-reduce") !=
+                nullptr);
+        REQUIRE(std::strstr(sar_last_error(), "for it (wait 1 of the collective)") != nullptr);
+        sar_failure failure;
+        sar_last_failure(&failure);
+        REQUIRE(failure.culprit_rank == 1 && failure.dead_ranks == 2 && failure.step == 1);
+        REQUIRE(failure.collective == SAR_COLLECTIVE_ALL_REDUCE);
+        REQUIRE(failure.waited_ns > 0 && failure.waited_ns < Rank::kTimeout);
+        sar_gpu_graph_destroy(graph);
+      },
+      2));
+}
+
+TEST_F(Gpu, ARankThatLeavesWithoutAReplayIsNamedAndNotWaitedFor) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    sar_graph* graph = capture(rank);
+    if (rank.rank == 0) {
+      REQUIRE(sar_gpu_replay(graph) == SAR_OK);
+      REQUIRE(sar_gpu_wait(rank.comm, Rank::kTimeout) == SAR_PEER_LOST);
+      REQUIRE(std::strstr(sar_last_error(), "rank 1 has left the communicator") != nullptr);
+      sar_failure failure;
+      sar_last_failure(&failure);
+      REQUIRE(failure.waited_ns < Rank::kTimeout);
+    }
+    sar_gpu_graph_destroy(graph);
+  }));
+}
+
+// Whoever leaves has waited for its own kernels: then a slow rank's need nothing of it any more.
+TEST_F(Gpu, ARankThatLeavesBehindItsLastReplayHarmsNobody) {
+  EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [](Rank& rank) {
+    REQUIRE(rank.open() == SAR_OK);
+    sar_graph* graph = capture(rank);
+    for (int i = 0; i < 20; ++i) REQUIRE(sar_gpu_replay(graph) == SAR_OK);
+    if (rank.rank == 0) REQUIRE(sar_gpu_wait(rank.comm, Rank::kTimeout) == SAR_OK);
+    sar_gpu_graph_destroy(graph);
+  }));
+}
+
+TEST_F(Gpu, ClosingDoesNotWaitForAProcessThatWasKilled) {
+  EXPECT_RANKS(run_ranks(
+      Ranks::kProcesses, 2,
+      [](Rank& rank) {
+        REQUIRE(rank.open() == SAR_OK);
+        sar_graph* graph = capture(rank);
+        if (rank.rank == 1) {
+          while (rank.shared->word == 0) sched_yield();
+          raise(SIGKILL);
+        }
+        REQUIRE(sar_gpu_replay(graph) == SAR_OK);
+        rank.shared->word = 1;
+        const auto started = std::chrono::steady_clock::now();
+        sar_gpu_graph_destroy(graph);
+        rank.close();
+        REQUIRE(std::chrono::steady_clock::now() - started <
+                std::chrono::nanoseconds(Rank::kTimeout));
       },
       2));
 }

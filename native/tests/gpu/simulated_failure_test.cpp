@@ -109,6 +109,33 @@ TEST_F(Simulated, AGraphThatOneRankCannotMakeIsToldToThoseWhoWaitForIt) {
   }));
 }
 
+// The peers have arrived, or wait for this rank at the end of the capture: they are told.
+TEST_F(Simulated, ACallOfTheDriverThatFailsInAStepIsToldToThoseWhoWaitForIt) {
+  const struct {
+    const char *cuda, *hip, *message;
+  } cases[] = {
+      {"cuGraphLaunch", "hipGraphLaunch", "rank 1 cannot launch the graph"},
+      {"cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync", "rank 1 cannot copy to the device"},
+      {"cuStreamBeginCapture_v2", "hipStreamBeginCapture", "rank 1 cannot begin a capture"},
+      {"cuLaunchKernel", "hipModuleLaunchKernel", "rank 1 cannot launch a kernel"}};
+  for (const auto& c : cases) {
+    EXPECT_RANKS(run_ranks(Ranks::kProcesses, 2, [&](Rank& rank) {
+      if (rank.rank == 1) let_fail(c.cuda, c.hip, 719);
+      REQUIRE(rank.open() == SAR_OK);
+      sar_graph* graph = nullptr;
+      sar_status status = sar_gpu_pinned_to_device(rank.comm, 0, rank.arena, 64);
+      if (status == SAR_OK) status = sar_gpu_capture_begin(rank.comm, Rank::kTimeout);
+      if (status == SAR_OK) status = all_reduce(rank);
+      if (status == SAR_OK) status = sar_gpu_capture_end(rank.comm, Rank::kTimeout, &graph);
+      if (status == SAR_OK) status = sar_gpu_replay(graph);
+      if (status == SAR_OK) status = sar_gpu_wait(rank.comm, Rank::kTimeout);
+      REQUIRE(status == SAR_SYSTEM_ERROR && last_error_has(c.message));
+      sar_gpu_graph_destroy(graph);
+      REQUIRE(all_reduce(rank) == SAR_SYSTEM_ERROR && last_error_has(c.message));
+    })) << c.cuda;
+  }
+}
+
 // No library of a driver: what an old driver looks like, one of whose functions is missing.
 TEST_F(Simulated, ALibraryThatLacksAFunctionIsCalledTooOld) {
   EXPECT_RANKS(run_ranks(Ranks::kProcesses, 1, [](Rank& rank) {

@@ -21,13 +21,22 @@ final class Bounds {
   private static final int LEAST_SAMPLES = 10;
 
   private static final long DEATH_MILLIS = 250;
+  private static final long DEATH_ON_GPU_MILLIS = 1_000;
   private static final long ABORT_MILLIS = 1_000;
 
+  private final Episode.Plan plan;
   private final Map<Fault, List<Long>> samples = new EnumMap<>(Fault.class);
 
+  Bounds(Episode.Plan plan) {
+    this.plan = plan;
+  }
+
   /** In milliseconds; 0: none is promised. */
-  private static long promised(Fault fault) {
-    return fault.kills() ? DEATH_MILLIS : fault == Fault.ABORT_INSIDE ? ABORT_MILLIS : 0;
+  private long promised(Fault fault) {
+    if (fault.kills()) {
+      return plan.onGpu() ? DEATH_ON_GPU_MILLIS : DEATH_MILLIS;
+    }
+    return fault == Fault.ABORT_INSIDE || fault == Fault.ABORT_LAUNCHED ? ABORT_MILLIS : 0;
   }
 
   /** Notes one rank's time; says what is wrong with it, if anything. */

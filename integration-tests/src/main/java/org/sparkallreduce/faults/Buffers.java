@@ -13,8 +13,10 @@ import org.sparkallreduce.DataType;
 import org.sparkallreduce.communicator.Communicator;
 import org.sparkallreduce.communicator.RegisteredBuffer;
 
-/** The buffers of one call on one rank: filled, used by the call, checked. */
-final class Buffers implements AutoCloseable {
+/**
+ * The buffers of one call on one rank, in memory of the host: filled, used by the call, checked.
+ */
+class Buffers implements AutoCloseable {
   private static final byte POISON = 0x5a;
 
   /** A result that differs from what it must be. */
@@ -26,18 +28,44 @@ final class Buffers implements AutoCloseable {
     }
   }
 
-  private final Call call;
-  private final Communicator communicator;
+  /** What happens in the middle of a call. */
+  interface Hooks {
+    /** All is there for a registration, or a capture, but that itself. */
+    default void before() {}
+
+    /** In the step that is captured, or when the call is enqueued. */
+    default void inside() {}
+
+    /** The call is captured, but not replayed yet. */
+    default void captured() {}
+
+    /** Its kernels run. */
+    default void launched() {}
+  }
+
+  static final Hooks NO_HOOKS = new Hooks() {};
+
+  final Call call;
+  final Communicator communicator;
   private final int ranks;
   private final int rank;
   private final Arena nativeMemory = Arena.ofShared();
-  private final MemorySegment in;
-  private final MemorySegment out;
+  final MemorySegment in;
+  final MemorySegment out;
   private final @Nullable RegisteredBuffer registeredIn;
   private final @Nullable RegisteredBuffer registeredOut;
-  private MemorySegment before = MemorySegment.NULL;
+  MemorySegment before = MemorySegment.NULL;
 
   Buffers(Call call, Communicator communicator) {
+    this(call, communicator, call.memory() == Call.Memory.ARENA && usesMemory(call));
+  }
+
+  /**
+   * As above.
+   *
+   * @param registered whether they are cut from the host's arena
+   */
+  Buffers(Call call, Communicator communicator, boolean registered) {
     this.call = call;
     this.communicator = communicator;
     this.ranks = communicator.size();
@@ -45,7 +73,7 @@ final class Buffers implements AutoCloseable {
     long inCount = slices(Call.Kind.REDUCE_SCATTER);
     long outCount = slices(Call.Kind.ALL_GATHER);
     boolean one = call.kind() == Call.Kind.BROADCAST || (call.inPlace() && inCount == outCount);
-    if (call.memory() == Call.Memory.ARENA && usesMemory()) {
+    if (registered) {
       registeredIn = communicator.allocate(call.type(), inCount);
       registeredOut = one ? registeredIn : communicator.allocate(call.type(), outCount);
       in = registeredIn.segment();
@@ -58,11 +86,11 @@ final class Buffers implements AutoCloseable {
     }
   }
 
-  private boolean usesMemory() {
+  static boolean usesMemory(Call call) {
     return call.kind() != Call.Kind.BARRIER && call.kind() != Call.Kind.REGISTRATION;
   }
 
-  private long slices(Call.Kind wide) {
+  final long slices(Call.Kind wide) {
     return (long) call.count() * (call.kind() == wide ? ranks : 1);
   }
 
@@ -73,12 +101,8 @@ final class Buffers implements AutoCloseable {
         : nativeMemory.allocate(bytes, 8);
   }
 
-  /**
-   * Makes the call and checks its result.
-   *
-   * @param beforeRegistration runs when all is there for a registration but the registration itself
-   */
-  void run(Runnable beforeRegistration) throws WrongResult {
+  /** Makes the call and checks its result. */
+  void run(Hooks hooks) throws WrongResult {
     fill();
     switch (call.kind()) {
       case ALL_REDUCE -> {
@@ -93,14 +117,14 @@ final class Buffers implements AutoCloseable {
       case BROADCAST -> communicator.broadcast(out, call.type(), call.root());
       case BARRIER -> communicator.barrier();
       case REGISTRATION -> {
-        register(beforeRegistration);
+        register(hooks);
         return;
       }
     }
     check(out);
   }
 
-  private void fill() {
+  final void fill() {
     out.fill(POISON);
     for (long i = 0; i < in.byteSize() / call.type().bytes(); i++) {
       int value = Elements.input(call.seed(), rank, i, call.op());
@@ -109,7 +133,7 @@ final class Buffers implements AutoCloseable {
     before = MemorySegment.ofArray(out.toArray(ValueLayout.JAVA_BYTE));
   }
 
-  private void register(Runnable beforeRegistration) throws WrongResult {
+  private void register(Hooks hooks) throws WrongResult {
     int count = Math.max(1, call.count());
     long bytes = (long) count * call.type().bytes();
     Path file = registered(ProcessHandle.current().pid());
@@ -117,7 +141,7 @@ final class Buffers implements AutoCloseable {
     try {
       Files.write(file, new byte[(int) bytes]);
       written = true;
-      beforeRegistration.run();
+      hooks.before();
       RegisteredBuffer buffer = communicator.register(file, 0, count, call.type());
       for (int i = 0; i < count; i++) {
         int value = Elements.input(call.seed(), rank, i, call.op());
@@ -153,7 +177,7 @@ final class Buffers implements AutoCloseable {
     }
   }
 
-  private void check(MemorySegment result) throws WrongResult {
+  final void check(MemorySegment result) throws WrongResult {
     switch (call.kind()) {
       case ALL_REDUCE -> checkReduced(result, call.count(), 0);
       case REDUCE_SCATTER -> checkReduced(result, call.count(), (long) rank * call.count());
@@ -167,7 +191,7 @@ final class Buffers implements AutoCloseable {
     }
   }
 
-  private void checkReduced(MemorySegment result, long count, long offset) throws WrongResult {
+  final void checkReduced(MemorySegment result, long count, long offset) throws WrongResult {
     for (long i = 0; i < count; i++) {
       double expected = Elements.reduced(call.seed(), ranks, offset + i, call.type(), call.op());
       check(result, i, expected);
@@ -189,9 +213,14 @@ final class Buffers implements AutoCloseable {
     }
   }
 
+  /** What is in the output now. */
+  MemorySegment result() {
+    return out;
+  }
+
   /** After a mismatch: the output is as it was. */
   void checkUntouched() throws WrongResult {
-    if (out.mismatch(before) != -1) {
+    if (result().mismatch(before) != -1) {
       throw new WrongResult("%s: the output was written in spite of a mismatch".formatted(call));
     }
   }

@@ -16,6 +16,7 @@ import org.sparkallreduce.Schedule;
  * @param root of a broadcast
  * @param inPlace whether input and output are the same memory, where there is a choice
  * @param seed of its inputs
+ * @param mode how it is called, where it has registered buffers on a GPU
  */
 record Call(
     Kind kind,
@@ -26,7 +27,8 @@ record Call(
     int count,
     int root,
     boolean inPlace,
-    long seed) {
+    long seed,
+    Mode mode) {
 
   enum Kind {
     ALL_REDUCE,
@@ -34,8 +36,16 @@ record Call(
     ALL_GATHER,
     BROADCAST,
     BARRIER,
-    /** Registers a file, all-reduces in it, and lets go of it. */
+    /** Registers a file, or on a GPU adopts memory, and all-reduces in it. */
     REGISTRATION
+  }
+
+  enum Mode {
+    EAGER,
+    /** Enqueued, and waited for. */
+    ENQUEUED,
+    /** Captured, replayed, and waited for. */
+    REPLAYED
   }
 
   enum Memory {
@@ -46,6 +56,8 @@ record Call(
 
   /** From nothing to several times the staging buffers. */
   private static final int[] COUNTS = {0, 1, 2, 3, 7, 64, 500, 1_025, 4_096, 10_007, 30_001};
+
+  private static final int SHORT_COUNTS = 9;
 
   /** Those that carry any count; auto takes low-latency for the small ones. */
   static final Schedule[] SCHEDULES =
@@ -63,7 +75,20 @@ record Call(
         COUNTS[random.nextInt(COUNTS.length)],
         random.nextInt(ranks),
         random.nextBoolean(),
-        random.nextLong());
+        random.nextLong(),
+        Mode.EAGER);
+  }
+
+  /** In any mode that it can be called in; shorter, since the simulated driver is slow. */
+  Call onGpu(SplittableRandom random) {
+    Call shorter = withCount(COUNTS[random.nextInt(SHORT_COUNTS)]);
+    Mode drawn = one(random, Mode.values());
+    return shorter.canBe(drawn) ? shorter.with(drawn) : shorter;
+  }
+
+  private boolean canBe(Mode wanted) {
+    return wanted == Mode.EAGER
+        || (memory == Memory.ARENA && kind != Kind.REGISTRATION && kind != Kind.BARRIER);
   }
 
   static <E> E one(SplittableRandom random, E[] values) {
@@ -77,26 +102,32 @@ record Call(
   }
 
   Call with(Kind newKind, Memory newMemory) {
-    return new Call(newKind, newMemory, type, op, schedule, count, root, inPlace, seed);
+    Call changed =
+        new Call(newKind, newMemory, type, op, schedule, count, root, inPlace, seed, mode);
+    return changed.canBe(mode) ? changed : changed.with(Mode.EAGER);
+  }
+
+  Call with(Mode newMode) {
+    return new Call(kind, memory, type, op, schedule, count, root, inPlace, seed, newMode);
   }
 
   Call withCount(int newCount) {
-    return new Call(kind, memory, type, op, schedule, newCount, root, inPlace, seed);
+    return new Call(kind, memory, type, op, schedule, newCount, root, inPlace, seed, mode);
   }
 
   Call withType(DataType newType) {
-    return new Call(kind, memory, newType, op, schedule, count, root, inPlace, seed);
+    return new Call(kind, memory, newType, op, schedule, count, root, inPlace, seed, mode);
   }
 
   Call withOp(ReduceOp newOp) {
-    return new Call(kind, memory, type, newOp, schedule, count, root, inPlace, seed);
+    return new Call(kind, memory, type, newOp, schedule, count, root, inPlace, seed, mode);
   }
 
   Call withSchedule(Schedule newSchedule) {
-    return new Call(kind, memory, type, op, newSchedule, count, root, inPlace, seed);
+    return new Call(kind, memory, type, op, newSchedule, count, root, inPlace, seed, mode);
   }
 
   Call withRoot(int newRoot) {
-    return new Call(kind, memory, type, op, schedule, count, newRoot, inPlace, seed);
+    return new Call(kind, memory, type, op, schedule, count, newRoot, inPlace, seed, mode);
   }
 }

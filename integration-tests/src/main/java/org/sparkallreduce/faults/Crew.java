@@ -30,6 +30,8 @@ final class Crew implements AutoCloseable {
   private final int[] kept = new int[SLOTS];
   private final long[] heapKib = new long[SLOTS];
   private final Set<Long> pids = new HashSet<>();
+  private final long deviceMemory;
+  private final Set<Long> settled = new HashSet<>();
   private int executors;
 
   Crew(WorkerProcess.Place place) {
@@ -42,6 +44,12 @@ final class Crew implements AutoCloseable {
     for (WorkerProcess worker : slots) {
       awaitReady(worker);
     }
+    deviceMemory = deviceMemory();
+  }
+
+  /** What is in use of the devices; 0 on the host. */
+  private long deviceMemory() {
+    return place.gpu().map(gpu -> gpu.memoryInUse(pids())).orElse(0L);
   }
 
   /** How many processes there have been. */
@@ -74,7 +82,7 @@ final class Crew implements AutoCloseable {
 
   private void awaitReady(WorkerProcess worker) {
     await(worker, "ready");
-    worker.noteDescriptors();
+    worker.noteIdle();
   }
 
   /** Waits until {@code worker} says {@code word}; returns all words of that line. */
@@ -132,9 +140,26 @@ final class Crew implements AutoCloseable {
     if (episode.fault().kills()) {
       replace(victim);
     }
+    if (place.gpu().map(gpu -> !gpu.isSimulated()).orElse(false)) {
+      // A real driver opens some things when it first meets a peer, and keeps them.
+      ranks.stream()
+          .filter(worker -> worker.isAlive() && settled.add(worker.pid()))
+          .forEach(WorkerProcess::noteIdle);
+    }
     chosen.forEach(slot -> checkTraces(slot, 1, wrong)); // one thread looks after what is kept
     checkFileSystem(wrong);
+    checkDevices(wrong);
     return wrong;
+  }
+
+  private void checkDevices(List<String> wrong) {
+    settle(
+        "",
+        () -> {
+          long more = deviceMemory() - deviceMemory;
+          return more <= 0 ? "" : "%d bytes of device memory left".formatted(more);
+        },
+        wrong);
   }
 
   /** Closes all that is kept: then nothing at all may be mapped. */
@@ -156,6 +181,9 @@ final class Crew implements AutoCloseable {
     String who = "executor %d, process %d: ".formatted(worker.executor, pid);
     settle(who, () -> moreThan(mapped, "mappings of shared memory", Traces.mappings(pid)), wrong);
     settle(who, () -> moreThan(0, "new descriptors", worker.newDescriptors()), wrong);
+    if (place.gpu().isPresent()) {
+      settle(who, () -> worker.newThreads() <= 0 ? "" : "new threads", wrong);
+    }
     settle(who, () -> moreThan(0, "child processes", Traces.children(pid)), wrong);
     settle(who, () -> moreThan(threads, "threads of ours", Traces.threads(pid)), wrong);
   }

@@ -208,7 +208,7 @@ final class Director {
     struck = true;
     switch (episode.fault()) {
       case KILL_BEFORE, KILL_STARVED, KILL_IN_EXCHANGE -> kill();
-      case KILL_INSIDE -> {
+      case KILL_INSIDE, KILL_LAUNCHED -> {
         kill();
         other().tell("go");
       }
@@ -217,13 +217,13 @@ final class Director {
         kill();
       }
       case STOP_LONG -> victim().stop();
-      case STOP_BRIEFLY -> {
+      case STOP_BRIEFLY, STOP_LAUNCHED -> {
         victim().stop();
         other().tell("go");
         LockSupport.parkNanos(episode.delayMillis() * 1_000_000);
         victim().resume();
       }
-      case ABORT_INSIDE -> {
+      case ABORT_INSIDE, ABORT_LAUNCHED -> {
         struckAt = System.nanoTime();
         victim().tell("abort");
       }

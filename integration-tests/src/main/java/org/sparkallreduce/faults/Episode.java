@@ -2,12 +2,14 @@
 package org.sparkallreduce.faults;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 import java.util.Random;
 import java.util.SplittableRandom;
 import java.util.UUID;
+import java.util.stream.Collectors;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
@@ -42,7 +44,15 @@ record Episode(
     /** Each of them as often as every other one. */
     CAMPAIGN,
     /** Those that no process ends by, between many programs without any. */
-    SOAK
+    SOAK,
+    /** Each that a GPU can suffer, on the GPU backend. */
+    GPU,
+    /** Also those that only the simulated driver can suffer. */
+    SIMULATED_GPU;
+
+    boolean onGpu() {
+      return this == GPU || this == SIMULATED_GPU;
+    }
   }
 
   static final int OPENING = -1;
@@ -66,21 +76,28 @@ record Episode(
           Fault.MESSAGE_CUT);
 
   static Episode of(Plan plan, long seed, int index) {
-    var deck = new ArrayList<Fault>();
-    if (plan == Plan.CAMPAIGN) {
-      deck.addAll(List.of(Fault.values()));
-      deck.remove(Fault.NONE);
-    } else {
-      deck.addAll(SOAKING);
-      deck.addAll(Collections.nCopies(2 * SOAKING.size(), Fault.NONE));
-    }
+    List<Fault> deck = deck(plan);
     Collections.shuffle(deck, new Random(seed * 1_000_003 + index / deck.size()));
     return of(plan, seed, index, deck.get(index % deck.size()));
   }
 
+  private static List<Fault> deck(Plan plan) {
+    if (plan == Plan.SOAK) {
+      var deck = new ArrayList<>(SOAKING);
+      deck.addAll(Collections.nCopies(2 * SOAKING.size(), Fault.NONE));
+      return deck;
+    }
+    return Arrays.stream(Fault.values())
+        .filter(fault -> fault != Fault.NONE)
+        .filter(fault -> plan.onGpu() ? !fault.needsHost() : !fault.needsGpu())
+        .filter(fault -> plan == Plan.SIMULATED_GPU || !fault.failsDriver())
+        .collect(Collectors.toCollection(ArrayList::new));
+  }
+
   private static Episode of(Plan plan, long seed, int index, Fault fault) {
     var random = new SplittableRandom(seed * 0x9E3779B97F4A7C15L + index).split();
-    boolean kept = (random.nextInt(3) == 0 && !fault.needsFreshMemory()) || fault == Fault.REPLACED;
+    boolean drawn = random.nextInt(3) == 0 && !fault.needsFreshMemory();
+    boolean kept = (drawn || fault == Fault.REPLACED) && !plan.onGpu();
     int ranks = kept ? KEPT_RANKS : 2 + random.nextInt(MOST_RANKS - 1);
     int victim = random.nextInt(ranks);
     int other = (victim + 1 + random.nextInt(ranks - 1)) % ranks;
@@ -88,7 +105,8 @@ record Episode(
     int call = opening ? OPENING : random.nextInt(CALLS - 1);
     var calls = new ArrayList<Call>();
     for (int i = 0; i < CALLS; i++) {
-      calls.add(Call.random(random, ranks));
+      Call drawnCall = Call.random(random, ranks);
+      calls.add(plan.onGpu() ? drawnCall.onGpu(random) : drawnCall);
     }
     if (!opening) {
       shape(calls, call, fault);
@@ -123,17 +141,45 @@ record Episode(
           case MISMATCH_SCHEDULE -> call.with(Call.Kind.ALL_REDUCE, Call.Memory.ARENA);
           case MISMATCH_ROOT -> call.with(Call.Kind.BROADCAST, call.memory());
           case MISMATCH_ORDER -> call.with(Call.Kind.ALL_GATHER, call.memory());
-          // A registration begins with a file of the caller's, for which there is no descriptor.
+          // A registration begins with a file of the caller's, for which there is no descriptor; so
+          // do the simulated driver's allocations for a capture.
           case KILL_STARVED ->
-              usesBuffers(call) ? call : call.with(Call.Kind.BARRIER, call.memory());
+              (usesBuffers(call) ? call : call.with(Call.Kind.BARRIER, call.memory()))
+                  .with(Call.Mode.EAGER);
           case DESCRIPTORS_REGISTER, MAPPING_REGISTER ->
               call.with(Call.Kind.REGISTRATION, call.memory());
-          default -> call;
+          case DRIVER_COPY, DRIVER_LAUNCH, DRIVER_LOST ->
+              onDevice(call, Call.Mode.EAGER).withCount(call.count() + 1);
+          case THROW_INSIDE -> onDevice(call, one(call.seed()));
+          default -> fault.needsReplay() ? onDevice(call, Call.Mode.REPLAYED) : call;
         };
+    if (fault.isMismatch() && !fault.needsReplay()) {
+      struck = struck.with(Call.Mode.EAGER);
+    }
     calls.set(at, struck);
     if (fault == Fault.MISMATCH_ORDER) {
-      calls.set(at + 1, calls.get(at + 1).with(Call.Kind.REDUCE_SCATTER, Call.Memory.NATIVE));
+      calls.set(
+          at + 1,
+          calls
+              .get(at + 1)
+              .with(Call.Kind.REDUCE_SCATTER, Call.Memory.NATIVE)
+              .with(Call.Mode.EAGER));
     }
+    if (fault == Fault.MISMATCH_REPLAYS) {
+      // Low latency has signals of its own, which no other schedule looks at.
+      Call first = struck.withSchedule(Schedule.DIRECT_WRITE);
+      calls.set(at, first);
+      calls.set(at + 1, first.withCount(first.count() + 1));
+    }
+  }
+
+  /** An all-reduce of registered buffers. */
+  private static Call onDevice(Call call, Call.Mode mode) {
+    return call.with(Call.Kind.ALL_REDUCE, Call.Memory.ARENA).with(mode);
+  }
+
+  private static Call.Mode one(long seed) {
+    return (seed & 1) == 0 ? Call.Mode.ENQUEUED : Call.Mode.REPLAYED;
   }
 
   private static boolean usesBuffers(Call call) {
@@ -142,7 +188,7 @@ record Episode(
 
   /** What {@code rank} calls: the victim of a mismatch something else than the others. */
   List<Call> program(int rank) {
-    if (rank != victim || !fault.isMismatch()) {
+    if (rank != victim || !fault.isMismatch() || fault == Fault.MISMATCH_REPLAYS) {
       return calls;
     }
     var program = new ArrayList<>(calls);
@@ -227,7 +273,7 @@ record Episode(
 
   /** The deadline of a collective: beyond all patience, unless passing it is the fault. */
   long timeoutMillis() {
-    return fault.passesDeadline() ? 500 : 60_000;
+    return fault.passesDeadline() ? plan.onGpu() ? 900 : 500 : 60_000;
   }
 
   /** Whether a damaged message comes to all ranks, or to one only. */

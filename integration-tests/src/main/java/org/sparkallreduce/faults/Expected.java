@@ -20,11 +20,17 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
           + " \\d+), after rank \\d+ had waited \\d+\\.\\d{3} s for it"
           + " \\(wait \\d+ of the collective\\)";
 
-  private static final Expected WELL =
+  static final Expected WELL =
       new Expected(List.of(Outcome.ENDED), 0, Integer.MAX_VALUE, List.of(), false);
 
   /** What {@code episode} does to {@code rank}; {@code lost} describes the victim's process. */
   static Expected of(Episode episode, int rank, String lost) {
+    return episode.plan().onGpu()
+        ? ExpectedOnGpu.of(episode, rank, lost)
+        : onAnyBackend(episode, rank, lost);
+  }
+
+  static Expected onAnyBackend(Episode episode, int rank, String lost) {
     boolean victim = rank == episode.victim();
     int call = episode.call();
     // Behind the opening: a rank that is still in it may hear of it there.
@@ -99,6 +105,21 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
                   List.of(),
                   false);
       case MESSAGE_CUT, MESSAGE_FLIPPED -> damaged(episode, rank);
+      case KILL_LAUNCHED,
+          STOP_LAUNCHED,
+          ABORT_LAUNCHED,
+          LATE_REPLAY,
+          LEAVE_CAPTURED,
+          THROW_INSIDE,
+          MISMATCH_REPLAYS,
+          DEVICE_FULL_OPEN,
+          DEVICE_FULL_CAPTURE,
+          DRIVER_IPC,
+          DRIVER_COPY,
+          DRIVER_LAUNCH,
+          DRIVER_REPLAY,
+          DRIVER_LOST ->
+          throw new IllegalArgumentException(episode.toString());
     };
   }
 
@@ -124,16 +145,16 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
         false);
   }
 
-  private static Expected aborted(Episode episode, int first, int last) {
+  static Expected aborted(Episode episode, int first, int last) {
     String cause = "rank %d failed".formatted(episode.victim());
     return new Expected(List.of("Aborted"), first, last, List.of(cause, "as it was told"), false);
   }
 
-  private static Expected exactly(String kind, int call, String... parts) {
+  static Expected exactly(String kind, int call, String... parts) {
     return new Expected(List.of(kind), call, call, List.of(parts), false);
   }
 
-  private static Expected atOpening(String kind, String... parts) {
+  static Expected atOpening(String kind, String... parts) {
     return exactly(kind, Episode.OPENING, parts);
   }
 

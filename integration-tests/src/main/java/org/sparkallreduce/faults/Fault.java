@@ -36,6 +36,20 @@ enum Fault {
   MESSAGE_CUT(Point.OUTSIDE, "truncated exchange message"),
   MESSAGE_FLIPPED(Point.OUTSIDE, "bit-flipped exchange message"),
   CLOCK_JUMP(Point.BEFORE, "clock jump"),
+  KILL_LAUNCHED(Point.LAUNCHED, "SIGKILL while kernels wait"),
+  STOP_LAUNCHED(Point.LAUNCHED, "SIGSTOP while kernels wait, then SIGCONT"),
+  ABORT_LAUNCHED(Point.LAUNCHED, "cancelled while kernels wait"),
+  LATE_REPLAY(Point.CAPTURED, "rank that replays too late"),
+  LEAVE_CAPTURED(Point.CAPTURED, "rank that leaves without a replay"),
+  THROW_INSIDE(Point.BEFORE, "exception in a captured step, or before waiting"),
+  MISMATCH_REPLAYS(Point.BEFORE, "mismatch: order of replays"),
+  DEVICE_FULL_OPEN(Point.OUTSIDE, "full device: creating"),
+  DEVICE_FULL_CAPTURE(Point.BEFORE, "full device: capturing"),
+  DRIVER_IPC(Point.OUTSIDE, "failing driver call: open a handle"),
+  DRIVER_COPY(Point.BEFORE, "failing driver call: copy"),
+  DRIVER_LAUNCH(Point.BEFORE, "failing driver call: launch"),
+  DRIVER_REPLAY(Point.BEFORE, "failing driver call: launch a graph"),
+  DRIVER_LOST(Point.BEFORE, "failing driver call: query a stream"),
   NONE(Point.OUTSIDE, "no fault");
 
   /** Where in the victim's program it strikes. */
@@ -46,6 +60,10 @@ enum Fault {
     BEFORE,
     /** When the victim sleeps in a certain call, for which another rank is missing still. */
     INSIDE,
+    /** When the victim has captured a call, before its replay. */
+    CAPTURED,
+    /** When the victim's kernels run, and wait for those of another rank, which is held back. */
+    LAUNCHED,
     /** At no certain moment, while the ranks repeat their program until they fail. */
     LOOSE
   }
@@ -78,12 +96,40 @@ enum Fault {
 
   /** The ranks' deadline passes. */
   boolean passesDeadline() {
-    return this == STOP_LONG || this == LATE;
+    return this == STOP_LONG || this == LATE || this == LATE_REPLAY;
+  }
+
+  /** The call that is struck is replayed. */
+  boolean needsReplay() {
+    return point == Point.CAPTURED
+        || point == Point.LAUNCHED
+        || this == MISMATCH_REPLAYS
+        || this == DEVICE_FULL_CAPTURE
+        || this == DRIVER_REPLAY;
+  }
+
+  /** Only the simulated driver fails on demand. */
+  boolean failsDriver() {
+    return name().startsWith("DRIVER_");
+  }
+
+  boolean fillsDevice() {
+    return this == DEVICE_FULL_OPEN || this == DEVICE_FULL_CAPTURE;
+  }
+
+  /** It needs a GPU, or what stands for one. */
+  boolean needsGpu() {
+    return needsReplay() || failsDriver() || fillsDevice() || this == THROW_INSIDE;
+  }
+
+  /** It strikes what only the host backend has, or what is not done to a GPU's control segments. */
+  boolean needsHost() {
+    return this == MEMORY_FULL || this == DESCRIPTORS_REGISTER || this == MAPPING_REGISTER;
   }
 
   /** The victim waits there until it is told to go on, or until it is killed. */
   boolean holdsVictim() {
-    return this == KILL_BEFORE || this == KILL_STARVED || passesDeadline();
+    return this == KILL_BEFORE || this == KILL_STARVED || this == STOP_LONG || this == LATE;
   }
 
   /** It strikes while memory is created or connected, which must happen then. */

@@ -3,6 +3,7 @@ package org.sparkallreduce.faults;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.SplittableRandom;
 import java.util.UUID;
@@ -10,6 +11,7 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.communicator.Communicator;
+import org.sparkallreduce.communicator.Graph;
 import org.sparkallreduce.communicator.OpeningAbort;
 import org.sparkallreduce.communicator.RankIdentity;
 import org.sparkallreduce.exchange.Exchange;
@@ -25,6 +27,11 @@ final class RankProgram {
     }
   }
 
+  /** How a rank leaves its program in the middle of a call. */
+  private static final class Left extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+  }
+
   static final RankProgram NONE = new RankProgram();
 
   private static final long WATCH_NANOS = 200_000;
@@ -38,6 +45,7 @@ final class RankProgram {
   private final OpeningAbort opening = new OpeningAbort();
   private volatile @Nullable Communicator communicator;
   private volatile boolean over;
+  private GpuDriver.@Nullable Context context;
   private int call = Episode.OPENING;
   private long entered;
 
@@ -84,6 +92,7 @@ final class RankProgram {
     thread[0] = Thread.currentThread();
     Outcome outcome;
     try {
+      context = worker().gpu.isEmpty() ? null : worker().context(rank);
       outcome = run();
     } catch (Buffers.WrongResult e) {
       outcome = Outcome.wrong(e.getMessage());
@@ -100,11 +109,63 @@ final class RankProgram {
       outcome = Outcome.wrong("unexpected: " + t);
     } finally {
       over = true;
-      worker().shim.exhaustDescriptors(false);
-      worker().shim.failMapping(0);
-      worker().shim.shiftClock(0);
+      endFaults();
+    }
+    if (context != null) {
+      outcome = usableAfter(outcome);
+      context.close();
     }
     return outcome.line();
+  }
+
+  private void endFaults() {
+    worker().shim.exhaustDescriptors(false);
+    worker().shim.failMapping(0);
+    worker().shim.shiftClock(0);
+    if (context != null) {
+      context.letGo();
+    }
+    if (episode.fault().failsDriver()) {
+      worker().driver().letFail("", 0);
+    }
+  }
+
+  /** The context has survived, and so a new communicator works in it. */
+  private Outcome usableAfter(Outcome outcome) {
+    if (outcome.kind().equals(Outcome.WRONG) || outcome.kind().equals(Outcome.ENDED)) {
+      return outcome;
+    }
+    if (episode.fault().fillsDevice() && !isVictim) {
+      return outcome; // the victim may still hold all its memory
+    }
+    if (episode.fault() == Fault.KILL_STARVED && !worker().driver().isSimulated()) {
+      // CUDA's driver that wanted a descriptor and had none may refuse copies in that context from
+      // then on (error 304); the next one works, which the episodes that follow show.
+      return outcome;
+    }
+    try {
+      gpu().checkUsable();
+      var call = Call.random(new SplittableRandom(episode.detail()), 1);
+      allReduceAlone(call.with(Call.Kind.ALL_REDUCE, Call.Memory.ARENA).withCount(7));
+      return outcome;
+    } catch (RuntimeException | Buffers.WrongResult e) {
+      return Outcome.wrong("the device cannot be used any more after %s: %s".formatted(outcome, e));
+    }
+  }
+
+  private void allReduceAlone(Call call) throws Buffers.WrongResult {
+    try (Communicator alone = openAlone();
+        Buffers buffers = buffers(call, alone)) {
+      buffers.run(Buffers.NO_HOOKS);
+    }
+  }
+
+  private GpuDriver.Context gpu() {
+    return Objects.requireNonNull(context);
+  }
+
+  private Buffers buffers(Call each, Communicator of) {
+    return context == null ? new Buffers(each, of) : DeviceBuffers.of(each, of, context);
   }
 
   private Outcome run() throws Buffers.WrongResult {
@@ -119,7 +180,7 @@ final class RankProgram {
         strikeAfter();
       }
       for (Call each : episode.program(rank)) {
-        buffers.add(new Buffers(each, open));
+        buffers.add(buffers(each, open));
       }
       do {
         well = calls(buffers);
@@ -131,6 +192,9 @@ final class RankProgram {
       }
       if (e instanceof AllReduceException.Mismatch) {
         buffers.get(call).checkUntouched();
+        if (episode.fault() == Fault.MISMATCH_REPLAYS) {
+          buffers.get(call + 1).checkUntouched();
+        }
       }
       if (e instanceof AllReduceException) {
         checkRefusesFurtherUse(open, e);
@@ -177,11 +241,11 @@ final class RankProgram {
             episode.session(),
             worker().executor,
             "host-of-" + worker().executor,
-            Optional.empty());
+            worker().device(rank));
     Optional<UUID> lease = episode.kept() ? Optional.of(Episode.lease()) : Optional.empty();
     return Communicator.open(
         worker().library,
-        Worker.settings(episode),
+        worker().settings(episode),
         identity,
         struckExchange(),
         lease,
@@ -206,6 +270,12 @@ final class RankProgram {
   }
 
   private void strikeBeforeOpening() {
+    if (isVictim && episode.fault() == Fault.DEVICE_FULL_OPEN) {
+      gpu().fill(worker().deviceRoom());
+    }
+    if (isVictim && episode.fault() == Fault.DRIVER_IPC) {
+      worker().driver().letFail("cuIpcOpenMemHandle_v2", 201);
+    }
     if (isVictim && episode.fault() == Fault.DESCRIPTORS_OPEN) {
       worker().shim.exhaustDescriptors(true);
     }
@@ -226,10 +296,10 @@ final class RankProgram {
       holdInside(i);
       call = i;
       entered = System.nanoTime();
-      if (i == episode.call() && refusesRegistration()) {
-        expectRefusedRegistration(buffers.get(i));
-      } else {
-        buffers.get(i).run(() -> {});
+      try {
+        make(i, buffers);
+      } catch (Left e) {
+        return false;
       }
       if (isVictim && i == episode.call()) {
         strikeAfter();
@@ -239,6 +309,74 @@ final class RankProgram {
       worker().say("reached");
     }
     return true;
+  }
+
+  private void make(int i, List<Buffers> buffers) throws Buffers.WrongResult {
+    if (i != episode.call()) {
+      buffers.get(i).run(Buffers.NO_HOOKS);
+    } else if (refusesRegistration()) {
+      expectRefusedRegistration(buffers.get(i));
+    } else if (episode.fault() == Fault.MISMATCH_REPLAYS) {
+      replayInOtherOrder((DeviceBuffers) buffers.get(i), (DeviceBuffers) buffers.get(i + 1));
+    } else {
+      buffers.get(i).run(new Strikes());
+    }
+  }
+
+  /** What the fault does in the middle of the call that it strikes. */
+  private final class Strikes implements Buffers.Hooks {
+    @Override
+    public void before() {
+      if (isVictim && episode.fault() == Fault.DEVICE_FULL_CAPTURE) {
+        gpu().fill(0);
+      }
+    }
+
+    @Override
+    public void inside() {
+      if (isVictim && episode.fault() == Fault.THROW_INSIDE) {
+        throw new UserFailure();
+      }
+    }
+
+    @Override
+    public void captured() {
+      Fault.Point point = episode.fault().point();
+      if (isVictim && episode.fault() == Fault.LEAVE_CAPTURED) {
+        throw new Left();
+      }
+      if (isVictim && point == Fault.Point.CAPTURED) {
+        worker().say("reached");
+      }
+      if ((isVictim && point == Fault.Point.CAPTURED)
+          || (isOther && point == Fault.Point.LAUNCHED)) {
+        worker().go.acquireUninterruptibly();
+      }
+    }
+
+    @Override
+    public void launched() {
+      if (isVictim && episode.fault().point() == Fault.Point.LAUNCHED) {
+        worker().say("reached");
+      }
+    }
+  }
+
+  /** The kernels must find it: no host is in a replay. */
+  private void replayInOtherOrder(DeviceBuffers first, DeviceBuffers second)
+      throws Buffers.WrongResult {
+    first.upload();
+    second.upload();
+    try (Graph one = first.capture(Buffers.NO_HOOKS);
+        Graph two = second.capture(Buffers.NO_HOOKS)) {
+      (isVictim ? two : one).replay();
+      requireOpenCommunicator().waitFor();
+    }
+    throw new Buffers.WrongResult("replays in different order went well");
+  }
+
+  private Communicator requireOpenCommunicator() {
+    return Objects.requireNonNull(communicator);
   }
 
   /** True if the rank leaves here. */
@@ -255,6 +393,10 @@ final class RankProgram {
               .shim
               .shiftClock(
                   new SplittableRandom(episode.detail()).nextLong(-300_000_000, 300_000_000));
+      case DRIVER_COPY -> worker().driver().letFail("cuMemcpyHtoDAsync_v2", 719);
+      case DRIVER_LAUNCH -> worker().driver().letFail("cuLaunchKernel", 719);
+      case DRIVER_REPLAY -> worker().driver().letFail("cuGraphLaunch", 719);
+      case DRIVER_LOST -> worker().driver().letFail("cuStreamQuery", 719);
       default -> {
         if (episode.fault().holdsVictim()) {
           worker().say("reached");
@@ -306,7 +448,13 @@ final class RankProgram {
   /** All ranks are told, and the communicator lives on. */
   private void expectRefusedRegistration(Buffers buffers) throws Buffers.WrongResult {
     try {
-      buffers.run(this::strikeRegistration);
+      buffers.run(
+          new Buffers.Hooks() {
+            @Override
+            public void before() {
+              strikeRegistration();
+            }
+          });
     } catch (AllReduceException.Resource e) {
       if (String.valueOf(e.getMessage()).contains("rank " + episode.victim())) {
         return;
@@ -330,23 +478,24 @@ final class RankProgram {
     }
   }
 
+  private Communicator openAlone() {
+    var identity =
+        new RankIdentity(0, 1, new UUID(0, 0), worker().executor, "host", worker().device(rank));
+    return Communicator.open(
+        worker().library, worker().settings(60_000, "0s"), identity, hello -> new String[] {hello});
+  }
+
   /** Alone, with calls of every kind: what this process loads and opens lazily is there then. */
   void warmUp() {
-    var identity =
-        new RankIdentity(0, 1, new UUID(0, 0), worker().executor, "host", Optional.empty());
-    try (Communicator alone =
-        Communicator.open(
-            worker().library,
-            Worker.settings(60_000, "0s"),
-            identity,
-            hello -> new String[] {hello})) {
+    context = worker().gpu.isEmpty() ? null : worker().context(rank);
+    var all = new ArrayList<Buffers>();
+    try (Communicator alone = openAlone()) {
       var random = new SplittableRandom(1);
       for (Call.Kind kind : Call.Kind.values()) {
         for (Call.Memory memory : Call.Memory.values()) {
-          try (var buffers =
-              new Buffers(Call.random(random, 1).with(kind, memory).withCount(3), alone)) {
-            buffers.run(() -> {});
-          }
+          Call each = Call.random(random, 1).with(kind, memory).withCount(3);
+          all.add(buffers(each, alone));
+          all.getLast().run(Buffers.NO_HOOKS);
         }
       }
       alone.abort("the end of the warm-up");
@@ -357,6 +506,10 @@ final class RankProgram {
       }
     } catch (Buffers.WrongResult e) {
       throw new IllegalStateException(e);
+    }
+    all.forEach(Buffers::close);
+    if (context != null) {
+      context.close();
     }
   }
 }

@@ -7,6 +7,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 import java.util.stream.IntStream;
@@ -87,7 +88,8 @@ public final class Soak {
   }
 
   public static void main(String[] arguments) throws IOException {
-    var place = new WorkerProcess.Place(Path.of(arguments[0]), Path.of(arguments[1]));
+    var place =
+        new WorkerProcess.Place(Path.of(arguments[0]), Path.of(arguments[1]), Optional.empty());
     Files.createDirectories(place.temporary());
     boolean well;
     try (var crew = new Crew(place)) {
@@ -142,7 +144,7 @@ public final class Soak {
     Episode episode = Episode.of(Episode.Plan.SOAK, seed, rounds);
     rounds++;
     faults += episode.fault() == Fault.NONE ? 0 : 1;
-    List<String> wrong = crew.play(episode, new Bounds());
+    List<String> wrong = crew.play(episode, new Bounds(Episode.Plan.SOAK));
     wrong.forEach(line -> failures.add(episode + ": " + line));
   }
 

@@ -27,7 +27,8 @@ final class Traces {
   /** The lines of its memory map that lie in shared memory, of ours or of a registered file. */
   static List<String> mappings(long pid) {
     return lines(folder(pid).resolve("maps")).stream()
-        .filter(line -> line.contains(" /dev/shm/"))
+        .filter(
+            line -> line.contains(" /dev/shm/" + PREFIX) || line.contains(" /dev/shm/registered-"))
         .toList();
   }
 

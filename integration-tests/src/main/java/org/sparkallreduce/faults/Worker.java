@@ -9,11 +9,14 @@ import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Base64;
+import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import org.apache.spark.SparkConf;
+import org.jspecify.annotations.Nullable;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.communicator.Leases;
 import org.sparkallreduce.exchange.Exchange;
@@ -32,7 +35,8 @@ import org.sparkallreduce.ffm.NativeLibrary;
  *   forgotten KIB            keeps nothing; what of its heap is in use after a collection
  * </pre>
  *
- * <p>Arguments: the preloaded library of faults, and the executor's number.
+ * <p>Arguments: the preloaded library of faults, the executor's number, and the GPUs that the ranks
+ * use, separated by commas, if they use any.
  */
 public final class Worker {
   /** Thrown by the exchange when another rank did not come, as Spark ends it then. */
@@ -50,39 +54,77 @@ public final class Worker {
   final NativeLibrary library = NativeLibrary.load(Optional.empty());
   final Shim shim;
   final String executor;
+
+  /** The addresses of the GPUs; empty: on the host. */
+  final List<String> gpu;
+
   final BlockingQueue<String> answers = new LinkedBlockingQueue<>();
   final Semaphore go = new Semaphore(0);
   private final PrintStream out;
-  private Leases leases = new Leases(settings(60_000, KEPT_TIME));
+  private final @Nullable GpuDriver driver;
+  private Leases leases;
   private volatile RankProgram current = RankProgram.NONE;
 
-  private Worker(Path shim, String executor, PrintStream out) {
+  private Worker(Path shim, String executor, List<String> gpu, PrintStream out) {
     this.shim = new Shim(shim);
     this.executor = executor;
+    this.gpu = gpu;
     this.out = out;
+    this.driver = gpu.isEmpty() ? null : new GpuDriver();
+    this.leases = new Leases(settings(60_000, KEPT_TIME));
+  }
+
+  GpuDriver driver() {
+    return Objects.requireNonNull(driver);
+  }
+
+  /** What Spark would have assigned to a rank: a GPU of its own, as long as there are enough. */
+  Optional<String> device(int rank) {
+    return gpu.isEmpty() ? Optional.empty() : Optional.of(gpu.get(rank % gpu.size()));
+  }
+
+  GpuDriver.Context context(int rank) {
+    return driver().new Context(rank % gpu.size());
+  }
+
+  /**
+   * How much of a device is left free where it is to be full: on a real one the contexts of others
+   * must still find room, so there the arena is larger.
+   */
+  long deviceRoom() {
+    return driver().isSimulated() ? 4L << 20 : 6L << 30;
   }
 
   public static void main(String[] arguments) throws IOException {
     PrintStream out = System.out;
     System.setOut(System.err); // lines of anybody else must not come between
-    var worker = new Worker(Path.of(arguments[0]), arguments[1], out);
+    List<String> gpu = arguments.length > 2 ? List.of(arguments[2].split(",", -1)) : List.of();
+    var worker = new Worker(Path.of(arguments[0]), arguments[1], gpu, out);
     worker.library.sweep();
     new RankProgram(worker, Episode.of(Episode.Plan.SOAK, 0, 0), 0).warmUp();
     worker.say("ready");
     worker.obey();
   }
 
-  static Settings settings(long timeoutMillis, String keptTime) {
+  Settings settings(long timeoutMillis, String keptTime) {
+    return settings(timeoutMillis, keptTime, "8m");
+  }
+
+  private Settings settings(long timeoutMillis, String keptTime, String arena) {
     return Settings.from(
         new SparkConf(false)
+            .set("spark.allreduce.backend", gpu.isEmpty() ? "auto" : "gpu")
+            .set("spark.allreduce.gpu.shared", Boolean.toString(!gpu.isEmpty()))
             .set("spark.allreduce.timeout", timeoutMillis + "ms")
-            .set("spark.allreduce.arena.size", "8m")
+            .set("spark.allreduce.arena.size", arena)
             .set("spark.allreduce.staging.size", "64k")
             .set("spark.allreduce.lease.idle", keptTime));
   }
 
-  static Settings settings(Episode episode) {
-    return settings(episode.timeoutMillis(), episode.kept() ? KEPT_TIME : NO_KEPT_TIME);
+  Settings settings(Episode episode) {
+    boolean large = episode.fault() == Fault.DEVICE_FULL_OPEN && !driver().isSimulated();
+    return settings(
+        episode.timeoutMillis(), episode.kept() ? KEPT_TIME : NO_KEPT_TIME, large ? "8g" : "8m");
   }
 
   Leases leases() {

@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -24,8 +25,12 @@ final class WorkerProcess {
 
   static final String ENDED = "its process has ended";
 
-  /** What a worker needs of this machine. */
-  record Place(Path shim, Path folder) {
+  /**
+   * What a worker needs of this machine.
+   *
+   * @param gpu where its ranks are on GPUs
+   */
+  record Place(Path shim, Path folder, Optional<GpuMachine> gpu) {
     Path temporary() {
       return folder.resolve("tmp");
     }
@@ -35,6 +40,7 @@ final class WorkerProcess {
   private final Process process;
   private final PrintStream in;
   private Map<String, Integer> descriptors = Map.of();
+  private int threads;
 
   WorkerProcess(int executor, Place place, BlockingQueue<Said> said) {
     this.executor = executor;
@@ -71,9 +77,11 @@ final class WorkerProcess {
             Worker.class.getName(),
             place.shim().toString(),
             Integer.toString(executor)));
+    place.gpu().ifPresent(gpu -> command.add(String.join(",", gpu.addresses())));
     var builder = new ProcessBuilder(command);
     builder.environment().put("LD_PRELOAD", place.shim().toString());
     builder.environment().put("MALLOC_ARENA_MAX", "1");
+    place.gpu().ifPresent(gpu -> builder.environment().putAll(gpu.environment()));
     builder.redirectError(
         ProcessBuilder.Redirect.appendTo(
             place.folder().resolve("worker-%d.log".formatted(executor)).toFile()));
@@ -103,9 +111,15 @@ final class WorkerProcess {
     in.println(line);
   }
 
-  /** Remembers which descriptors it has without any work. */
-  void noteDescriptors() {
+  /** Remembers which descriptors and how many threads it has without any work. */
+  void noteIdle() {
     descriptors = Traces.descriptors(pid());
+    threads = Traces.allThreads(pid());
+  }
+
+  /** How many threads it has more than when it was ready. */
+  int newThreads() {
+    return Traces.allThreads(pid()) - threads;
   }
 
   /** Descriptors that it has now and had not when it was ready. */

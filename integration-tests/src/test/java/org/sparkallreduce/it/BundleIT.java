@@ -38,6 +38,7 @@ class BundleIT {
           "head",
           "ls",
           "mkdir",
+          "mktemp",
           "paste",
           "readlink",
           "rm",
@@ -87,23 +88,26 @@ class BundleIT {
     Path smi = Files.writeString(tools().resolve("nvidia-smi"), "#!/bin/sh\necho 0\n");
     Files.setPosixFilePermissions(smi, PosixFilePermissions.fromString("rwx------"));
     Path simulation = folder.resolve("unpacked/native/target/build/tests/gpu");
-    Ended demo =
-        start(
-            bundle,
-            Map.of(
-                "SPARK_ALLREDUCE_GPU_DRIVER",
-                simulation.resolve("libsimulated_cuda.so").toString(),
-                "SPARK_ALLREDUCE_GPU_LIBRARY",
-                simulation.resolve("libspark_allreduce_gpu_small_blocks.so").toString()),
-            "unpacked",
-            "demo",
-            "--backend",
-            "gpu");
+    var simulated =
+        Map.of(
+            "SPARK_ALLREDUCE_GPU_DRIVER",
+            simulation.resolve("libsimulated_cuda.so").toString(),
+            "SPARK_ALLREDUCE_GPU_LIBRARY",
+            simulation.resolve("libspark_allreduce_gpu_small_blocks.so").toString());
+    Ended demo = start(bundle, simulated, "unpacked", "demo", "--backend", "gpu");
     assertThat(demo.output())
         .contains("Unpacking to unpacked...")
         .contains("accuracy on the held-out fifth")
         .doesNotContain("FAILED");
     assertThat(demo.exitCode()).isZero();
+
+    Ended faults =
+        start(bundle, simulated, "unpacked", "fault-campaign", "--backend", "gpu", "--faults", "3");
+    assertThat(faults.output())
+        .containsPattern(
+            "3 faults on \\d+ worker processes on the SIMULATED driver, seed \\d+: all went as")
+        .doesNotContain("FAILED");
+    assertThat(faults.exitCode()).isZero();
 
     Ended unknown = start(bundle, Map.of(), "unpacked", "dance");
     assertThat(unknown.output())

@@ -4,6 +4,7 @@ package org.sparkallreduce.it;
 import java.lang.reflect.Method;
 import java.util.List;
 import org.junit.jupiter.api.DisplayNameGenerator;
+import org.sparkallreduce.faults.GpuMachine;
 
 /** Names that say on what a test ran, so that no report mixes up a simulation and a GPU. */
 final class GpuDisplayNames extends DisplayNameGenerator.Standard {

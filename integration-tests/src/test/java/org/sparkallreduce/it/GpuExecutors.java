@@ -44,6 +44,7 @@ import org.sparkallreduce.communicator.RegisteredBuffer;
 import org.sparkallreduce.dataset.Collectives;
 import org.sparkallreduce.dataset.RankContext;
 import org.sparkallreduce.faults.ExecutorPids;
+import org.sparkallreduce.faults.GpuMachine;
 
 /**
  * Executor processes to which Spark has assigned a GPU each; all have the same one if there is only
@@ -83,11 +84,7 @@ abstract class GpuExecutors {
             .set("spark.worker.resource.gpu.discoveryScript", machine.discovery().toString())
             .set("spark.executor.resource.gpu.amount", "1")
             .set("spark.task.resource.gpu.amount", "1");
-    if (machine.isSimulated()) {
-      conf.setExecutorEnv("SIMULATED_DEVICES", Integer.toString(machine.addresses().size()))
-          .setExecutorEnv("SPARK_ALLREDUCE_GPU_DRIVER", GpuMachine.SIMULATED_DRIVER.toString())
-          .setExecutorEnv("SPARK_ALLREDUCE_GPU_LIBRARY", GpuMachine.SMALL_BLOCKS.toString());
-    }
+    machine.environment().forEach(conf::setExecutorEnv);
     return conf;
   }
 
@@ -296,21 +293,25 @@ abstract class GpuExecutors {
   void anExecutorKilledInsideOfACollectiveIsReplacedAndAllDeviceMemoryComesBack(
       @TempDir Path folder) throws Exception {
     onGpus((communicator, _) -> communicator.rank()); // all have used their device once
-    long before = GpuMachine.HERE.memoryInUse();
+    long before = memoryInUse();
     String running = folder.resolve("running").toString();
 
     CompletableFuture<List<Integer>> job =
         CompletableFuture.supplyAsync(
             () -> onGpus((communicator, attempt) -> callForEver(communicator, attempt, running)));
     await().until(() -> Files.exists(Path.of(running)));
-    assertThat(GpuMachine.HERE.memoryInUse()).isGreaterThan(before);
+    assertThat(memoryInUse()).isGreaterThan(before);
     long victim = ExecutorPids.find().iterator().next();
     assertThat(ProcessHandle.of(victim).orElseThrow().destroyForcibly()).isTrue();
 
     assertThat(job.get(2, TimeUnit.MINUTES)).hasSize(ranks).allMatch(attempt -> attempt > 0);
     assertThat(ExecutorPids.find()).hasSize(ranks).doesNotContain(victim);
-    await().until(() -> GpuMachine.HERE.memoryInUse() <= before);
+    await().until(() -> memoryInUse() <= before);
     await().untilAsserted(() -> assertThat(Cluster.leftInSharedMemory()).isEmpty());
+  }
+
+  private static long memoryInUse() {
+    return GpuMachine.HERE.memoryInUse(ExecutorPids.find());
   }
 
   /** Until a peer is gone; the next attempt makes a few calls. */

@@ -111,6 +111,12 @@ final class Opening {
   }
 
   private Opened openFromHost(GpuOffer offer, Optional<UUID> lease, Leases leases) {
+    if (settings.backend() == Backend.GPU) {
+      // All ranks get the reason: a part on the host is not needed for that, and may fail as well.
+      ByteBuffer none = ByteBuffer.allocate(NativeCommunicator.HANDLE_BYTES);
+      BackendChoice.of(exchange(offer, Optional.empty(), none));
+      throw new IllegalStateException("A rank without its GPU was taken for one that has it");
+    }
     try (var part = new HostPart(lease, leases)) {
       List<Hello> ranks = part.exchange(offer);
       BackendChoice choice = BackendChoice.of(ranks);

@@ -1,5 +1,5 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
-package org.sparkallreduce.it;
+package org.sparkallreduce.faults;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -7,43 +7,50 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.stream.Stream;
 import org.apache.spark.resource.ResourceInformation;
-import org.sparkallreduce.faults.ExecutorPids;
 
 /**
- * What the GPU tests run on: the GPUs of this machine, or else the simulated CUDA driver, which is
- * no GPU and is never reported as one.
+ * What GPU tests and the fault campaign run on: the GPUs of this machine, or else the simulated
+ * CUDA driver, which is no GPU and is never reported as one.
  *
  * @param name as it stands behind the tests' names in the reports
  * @param addresses of its devices, as Spark's resources have them; empty: there is nothing to run
  *     on
  */
-record GpuMachine(Kind kind, String name, List<String> addresses) {
-  enum Kind {
+public record GpuMachine(Kind kind, String name, List<String> addresses) {
+  /** Of machines. */
+  public enum Kind {
     GPU,
     SIMULATED,
     NOTHING
   }
 
-  private static final String AMD = "AMD GPU";
-
   /** One for each of two ranks; four share the first. */
   private static final List<String> SIMULATED = List.of("0", "1");
 
-  private static final Path SIMULATION = Cluster.root().resolve("native/target/build/tests/gpu");
+  private static final Path ROOT = Path.of(System.getProperty("project.root")).normalize();
+  private static final Path SIMULATION = ROOT.resolve("native/target/build/tests/gpu");
 
   /** The simulated driver, and the GPU library that launches the small blocks it can run. */
-  static final Path SIMULATED_DRIVER = SIMULATION.resolve("libsimulated_cuda.so");
+  private static final Path SIMULATED_DRIVER = SIMULATION.resolve("libsimulated_cuda.so");
 
-  static final Path SMALL_BLOCKS = SIMULATION.resolve("libspark_allreduce_gpu_small_blocks.so");
+  private static final Path SMALL_BLOCKS =
+      SIMULATION.resolve("libspark_allreduce_gpu_small_blocks.so");
 
-  static final GpuMachine HERE = find(); // after what it uses
+  private static final String AMD = "AMD GPU";
+
+  public static final GpuMachine HERE = find(); // after what it uses
 
   private static GpuMachine find() {
-    Answer discovered = run(Cluster.root().resolve("conf/gpu-discovery").toString());
+    if (System.getenv("SPARK_ALLREDUCE_GPU_DRIVER") != null) {
+      return simulation(); // whatever the discovery says
+    }
+    Answer discovered = run(ROOT.resolve("conf/gpu-discovery").toString());
     if (discovered.exitCode() == 0) {
       List<String> addresses =
           List.of(ResourceInformation.parseJson(discovered.output().strip()).addresses());
@@ -51,23 +58,41 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
       String name = names.exitCode() == 0 ? names.output().lines().findFirst().orElse("") : "";
       return new GpuMachine(Kind.GPU, name.isEmpty() ? AMD : name, addresses);
     }
+    return simulation();
+  }
+
+  private static GpuMachine simulation() {
     return Files.exists(SIMULATED_DRIVER)
         ? new GpuMachine(Kind.SIMULATED, "simulated CUDA driver, no GPU", SIMULATED)
         : new GpuMachine(Kind.NOTHING, "nothing", List.of());
   }
 
-  boolean isSimulated() {
+  boolean isAmd() {
+    return name.equals(AMD);
+  }
+
+  public boolean isSimulated() {
     return kind == Kind.SIMULATED;
   }
 
-  boolean isNvidia() {
+  public boolean isNvidia() {
     return kind == Kind.GPU && !name.equals(AMD);
   }
 
+  /** What processes need in their environment to find the devices. */
+  public Map<String, String> environment() {
+    return isSimulated()
+        ? Map.of(
+            "SIMULATED_DEVICES", Integer.toString(addresses.size()),
+            "SPARK_ALLREDUCE_GPU_DRIVER", SIMULATED_DRIVER.toString(),
+            "SPARK_ALLREDUCE_GPU_LIBRARY", SMALL_BLOCKS.toString())
+        : Map.of();
+  }
+
   /** The script by which Spark finds the devices. */
-  Path discovery() throws IOException {
+  public Path discovery() throws IOException {
     if (!isSimulated()) {
-      return Cluster.root().resolve("conf/gpu-discovery");
+      return ROOT.resolve("conf/gpu-discovery");
     }
     Path script = Files.createTempFile("simulated-gpu-discovery", "");
     script.toFile().deleteOnExit();
@@ -76,17 +101,20 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
   }
 
   /** Why nothing runs, where nothing does. */
-  String reason() {
+  public String reason() {
     return "skipped: this machine has no GPU (conf/gpu-discovery lists none), and the simulated"
         + " driver "
         + SIMULATED_DRIVER
         + " was not built (-Dnative.gpu=OFF, or no native tests)";
   }
 
-  /** How many bytes of all devices are in use, by whomever. */
-  long memoryInUse() {
+  /**
+   * How many bytes of all devices are in use: on GPUs by whomever, as the driver says; in the
+   * simulation by {@code pids}.
+   */
+  public long memoryInUse(Collection<Long> pids) {
     if (isSimulated()) {
-      return simulatedMemory();
+      return simulatedMemory(pids);
     }
     Answer used = run("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits");
     if (used.exitCode() != 0) {
@@ -95,9 +123,9 @@ record GpuMachine(Kind kind, String name, List<String> addresses) {
     return used.output().lines().mapToLong(line -> Long.parseLong(line.strip()) << 20).sum();
   }
 
-  /** The simulated driver's memory are files without a name, which executors hold open. */
-  private static long simulatedMemory() {
-    return ExecutorPids.find().stream()
+  /** The simulated driver's memory are files without a name, which processes hold open. */
+  private static long simulatedMemory(Collection<Long> pids) {
+    return pids.stream()
         .flatMap(pid -> descriptors(pid).stream())
         .flatMap(descriptor -> memoryFile(descriptor).stream())
         .distinct() // peers open each other's
