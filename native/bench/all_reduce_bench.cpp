@@ -108,14 +108,21 @@ class Bench {
 
  private:
   void prepare(World& world) {
-    const uint32_t on_device = (world.ranks() + static_cast<uint32_t>(devices_.size()) - 1) /
-                               static_cast<uint32_t>(devices_.size());
     blocks_ = options_.blocks != 0 ? options_.blocks : kMaxBlocks;
     for (const auto& device : devices_) {
       device->use();
       require(device->driver(), device->kernels().resident_blocks(type_, world.ranks(), &resident_),
               "occupancy");
-      if (options_.blocks == 0) {
+      // Before the first launch: to load a kernel may mean to wait for those that run, and they for
+      // the rank that is not launched yet.
+      void* function = nullptr;
+      require(device->driver(), device->kernels().find(type_, world.ranks(), true, &function),
+              "kernel");
+      uint32_t on_device = 0;
+      for (uint32_t r = 0; r < world.ranks(); ++r) {
+        if (world.device_of(r).ordinal() == device->ordinal()) ++on_device;
+      }
+      if (options_.blocks == 0 && on_device != 0) {
         const auto most = static_cast<uint32_t>(resident_ * device->multiprocessors());
         blocks_ = std::min(blocks_, most / on_device);
       }

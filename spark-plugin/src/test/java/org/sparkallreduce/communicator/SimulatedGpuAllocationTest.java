@@ -22,9 +22,9 @@ class SimulatedGpuAllocationTest {
   private static final Settings GPU = Ranks.settings("spark.allreduce.backend", "gpu");
 
   /** As few as let the JIT compiler come to its end: a simulated launch takes long. */
-  private static final int WARM_STEPS = 6_000;
+  private static final int WARM_STEPS = 5_500;
 
-  private static final int STEPS = 500;
+  private static final int STEPS = 300;
 
   @Test
   void simulatedEagerEnqueuedAndReplayedCallsAllocateNothing() {
