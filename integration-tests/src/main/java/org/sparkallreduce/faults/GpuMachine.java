@@ -64,12 +64,12 @@ public record GpuMachine(Kind kind, String name, List<String> addresses) {
         : new GpuMachine(Kind.NOTHING, "nothing", List.of());
   }
 
-  boolean isAmd() {
-    return name.equals(AMD);
-  }
-
   public boolean isSimulated() {
     return kind == Kind.SIMULATED;
+  }
+
+  boolean isNvidia() {
+    return kind == Kind.GPU && !name.equals(AMD);
   }
 
   /** What processes need in their environment to find the devices. */
@@ -77,7 +77,8 @@ public record GpuMachine(Kind kind, String name, List<String> addresses) {
     return isSimulated()
         ? Map.of(
             "SPARK_ALLREDUCE_GPU_DRIVER", SIMULATED_DRIVER.toString(),
-            "SPARK_ALLREDUCE_GPU_LIBRARY", SMALL_BLOCKS.toString())
+            "SPARK_ALLREDUCE_GPU_LIBRARY", SMALL_BLOCKS.toString(),
+            "SIMULATED_DEVICES", Integer.toString(addresses.size()))
         : Map.of();
   }
 
