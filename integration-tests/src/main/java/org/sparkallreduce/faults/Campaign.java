@@ -46,7 +46,7 @@ public final class Campaign {
         System.out.println(here.reason());
         System.exit(1);
       }
-      if (here.isAmd()) {
+      if (!here.isSimulated() && !here.isNvidia()) {
         System.out.println("the campaign reads device memory through NVIDIA's driver only, so far");
         System.exit(1);
       }

@@ -67,10 +67,6 @@ public record GpuMachine(Kind kind, String name, List<String> addresses) {
         : new GpuMachine(Kind.NOTHING, "nothing", List.of());
   }
 
-  boolean isAmd() {
-    return name.equals(AMD);
-  }
-
   public boolean isSimulated() {
     return kind == Kind.SIMULATED;
   }
