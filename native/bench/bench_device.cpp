@@ -38,7 +38,10 @@ Device::Device(int ordinal)
             "load the benchmark's kernel");
     if (driver_->module_function(&one_barrier_, module, "sar_one_barrier") != 0) {
       one_barrier_ = nullptr;  // the simulated driver knows the library's kernels only
+      return;
     }
+    int blocks = 0;  // to be asked loads it, before ranks wait for each other
+    require(*driver_, driver_->resident_blocks(&blocks, one_barrier_, kBlockThreads, 0), "kernel");
   }
 }
 
