@@ -15,9 +15,6 @@ namespace {
 constexpr uint64_t kGraceNs = 10'000'000'000;
 // How often a rank that waits for its device looks whether its peers still exist.
 constexpr uint64_t kLookAtPeersNs = 10'000'000;
-// How long kernels may take to stop before the cause is told without what they report. Others that
-// look for it wait for twice as long.
-constexpr uint64_t kStopNs = 400'000'000;
 // A peer that leaves waits for its own kernels before. So what is left to do on this device needs
 // none of it, and ends in this time; or else the peer has not called it.
 constexpr uint64_t kLeftNs = 250'000'000;
@@ -93,7 +90,7 @@ void GpuCommunicator::look_at_peers(Watch &watch, uint64_t now) {
   if (now - watch.looked < kLookAtPeersNs) return;
   watch.looked = now;
   if (watch.stopping_since != 0) {
-    if (watch.claimed && now - watch.stopping_since > kStopNs) {
+    if (watch.claimed && now - watch.stopping_since > kGraceNs) {
       fail_gone(watch.gone, nullptr);
       watch.claimed = false;
     }

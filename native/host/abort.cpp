@@ -96,9 +96,8 @@ void Communicator::write_claimed(uint32_t rank, const Failure &failure) {
 
 Failure Communicator::read_cause(uint32_t rank) const {
   const AbortRecord &record = header(rank).abort;
-  // Writing takes less than a microsecond, and some milliseconds where kernels have to stop first
-  // (claim_abort), unless the writer is killed in the middle.
-  constexpr uint64_t patience_ns = 800'000'000;
+  // Writing takes less than a microsecond, unless the writer is killed in the middle.
+  constexpr uint64_t patience_ns = 100'000'000;
   const uint64_t started = now_ns();
   while (record.state.load(std::memory_order_acquire) != kAborted) {
     if (now_ns() - started > patience_ns) {

@@ -253,8 +253,10 @@ sar_status Communicator::look_for_trouble(const Target &target, uint32_t missing
   uint32_t dead = 0;
   for (uint32_t left = missing; left != 0; left &= left - 1) {
     const auto peer = static_cast<uint32_t>(__builtin_ctz(left));
-    // A rank that aborts before it has mapped this one cannot write here.
-    if (header(peer).abort.state.load(std::memory_order_acquire) != kNoAbort) {
+    // A rank that aborts before it has mapped this one cannot write here. A record that is taken,
+    // but not written yet, may wait for that rank's kernels (claim_abort): the next look is soon
+    // enough.
+    if (header(peer).abort.state.load(std::memory_order_acquire) == kAborted) {
       fail(read_cause(peer));
       return remember_cause();
     }

@@ -17,8 +17,15 @@ final class DeviceBuffers extends Buffers {
   private final @Nullable RegisteredBuffer deviceOut;
   private long adopted;
 
-  /** What a call on the GPU backend needs: its memory is on the device only if it is registered. */
-  static Buffers of(Call call, Communicator communicator, GpuDriver.Context context) {
+  /**
+   * What a call needs. On the GPU backend its memory is on the device only if it is registered.
+   *
+   * @param context null: on the host
+   */
+  static Buffers of(Call call, Communicator communicator, GpuDriver.@Nullable Context context) {
+    if (context == null) {
+      return new Buffers(call, communicator);
+    }
     boolean onDevice =
         call.kind() == Call.Kind.REGISTRATION
             || (call.memory() == Call.Memory.ARENA && usesMemory(call));

@@ -145,27 +145,16 @@ final class RankProgram {
     }
     try {
       gpu().checkUsable();
-      var call = Call.random(new SplittableRandom(episode.detail()), 1);
-      allReduceAlone(call.with(Call.Kind.ALL_REDUCE, Call.Memory.ARENA).withCount(7));
+      var drawn = Call.random(new SplittableRandom(episode.detail()), 1);
+      new LoneRank(worker(), rank).run(drawn.with(Call.Kind.ALL_REDUCE, Call.Memory.ARENA), gpu());
       return outcome;
     } catch (RuntimeException | Buffers.WrongResult e) {
       return Outcome.wrong("the device cannot be used any more after %s: %s".formatted(outcome, e));
     }
   }
 
-  private void allReduceAlone(Call call) throws Buffers.WrongResult {
-    try (Communicator alone = openAlone();
-        Buffers buffers = buffers(call, alone)) {
-      buffers.run(Buffers.NO_HOOKS);
-    }
-  }
-
   private GpuDriver.Context gpu() {
     return Objects.requireNonNull(context);
-  }
-
-  private Buffers buffers(Call each, Communicator of) {
-    return context == null ? new Buffers(each, of) : DeviceBuffers.of(each, of, context);
   }
 
   private Outcome run() throws Buffers.WrongResult {
@@ -180,7 +169,7 @@ final class RankProgram {
         strikeAfter();
       }
       for (Call each : episode.program(rank)) {
-        buffers.add(buffers(each, open));
+        buffers.add(DeviceBuffers.of(each, open, context));
       }
       do {
         well = calls(buffers);
@@ -218,7 +207,7 @@ final class RankProgram {
   }
 
   /** With the first cause, whatever is called. */
-  private static void checkRefusesFurtherUse(Communicator open, RuntimeException first)
+  static void checkRefusesFurtherUse(Communicator open, RuntimeException first)
       throws Buffers.WrongResult {
     try {
       open.barrier();
@@ -475,41 +464,6 @@ final class RankProgram {
       worker().shim.exhaustDescriptors(true);
     } else {
       worker().shim.failMapping(1 + episode.room());
-    }
-  }
-
-  private Communicator openAlone() {
-    var identity =
-        new RankIdentity(0, 1, new UUID(0, 0), worker().executor, "host", worker().device(rank));
-    return Communicator.open(
-        worker().library, worker().settings(60_000, "0s"), identity, hello -> new String[] {hello});
-  }
-
-  /** Alone, with calls of every kind: what this process loads and opens lazily is there then. */
-  void warmUp() {
-    context = worker().gpu.isEmpty() ? null : worker().context(rank);
-    var all = new ArrayList<Buffers>();
-    try (Communicator alone = openAlone()) {
-      var random = new SplittableRandom(1);
-      for (Call.Kind kind : Call.Kind.values()) {
-        for (Call.Memory memory : Call.Memory.values()) {
-          Call each = Call.random(random, 1).with(kind, memory).withCount(3);
-          all.add(buffers(each, alone));
-          all.getLast().run(Buffers.NO_HOOKS);
-        }
-      }
-      alone.abort("the end of the warm-up");
-      try {
-        alone.barrier();
-      } catch (AllReduceException.Aborted first) {
-        checkRefusesFurtherUse(alone, first);
-      }
-    } catch (Buffers.WrongResult e) {
-      throw new IllegalStateException(e);
-    }
-    all.forEach(Buffers::close);
-    if (context != null) {
-      context.close();
     }
   }
 }

@@ -101,7 +101,7 @@ public final class Worker {
     List<String> gpu = arguments.length > 2 ? List.of(arguments[2].split(",", -1)) : List.of();
     var worker = new Worker(Path.of(arguments[0]), arguments[1], gpu, out);
     worker.library.sweep();
-    new RankProgram(worker, Episode.of(Episode.Plan.SOAK, 0, 0), 0).warmUp();
+    new LoneRank(worker, 0).warmUp();
     worker.say("ready");
     worker.obey();
   }
