@@ -178,7 +178,8 @@ sar_status GpuCommunicator::report() {
   if (cause.facts.sequence != 0) {
     cause.message.append(" number %llu", static_cast<unsigned long long>(cause.facts.sequence));
   }
-  cause.message.append("%s: rank %u still waits for ", where.text(), geometry_.rank)
+  cause.message.append("%s", where.text())
+      .append(": rank %u still waits for ", geometry_.rank)
       .append_ranks(missing)
       .append(" (wait %u of the collective)", outcome.step);
   control_.name_states(missing, cause.message);
