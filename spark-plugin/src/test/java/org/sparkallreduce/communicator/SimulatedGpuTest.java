@@ -429,7 +429,7 @@ class SimulatedGpuTest {
                 assertThat(outcome.failure())
                     .isInstanceOf(AllReduceException.Mismatch.class)
                     .hasMessageContaining(
-                        "schedule chosen by auto low-latency, rank 1 load-reduce"));
+                        "schedule chosen by auto low latency, rank 1 load-reduce"));
   }
 
   @Test
