@@ -67,10 +67,12 @@ abstract class GpuExecutors {
     GpuMachine machine = GpuMachine.HERE;
     assumeTrue(machine.kind() != GpuMachine.Kind.NOTHING, machine::reason);
     System.out.printf("%s ran on: %s%n", getClass().getSimpleName(), machine.name());
-    spark = Cluster.start(conf(machine), ranks);
+    spark = Cluster.start(conf(), ranks);
   }
 
-  private SparkConf conf(GpuMachine machine) throws IOException {
+  /** Without GpuMachine in its signature, which executors would have to know. */
+  private SparkConf conf() throws IOException {
+    GpuMachine machine = GpuMachine.HERE;
     boolean enough = machine.addresses().size() >= ranks;
     // One worker tells addresses apart; several discover the same ones.
     String master = enough ? "local-cluster[1,%d,%d]" : "local-cluster[%d,1,%d]";
