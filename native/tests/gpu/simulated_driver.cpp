@@ -13,7 +13,7 @@
 //                                later ones, fail; only with that device current, if one is given
 //
 // Tests in one process ask and tell it through functions that no driver has: simulated_fail (as
-// SIMULATED_FAIL) and simulated_open_handles (of peers' memory).
+// SIMULATED_FAIL), simulated_open_handles (of peers' memory) and simulated_launches (of a kernel).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -244,6 +244,8 @@ struct Event {
   std::atomic<uint64_t> recorded{0}, reached{0};
 };
 
+std::map<cpu::Kernel, int> launches;
+
 }  // namespace
 
 #define SIMULATE(cuda, hip, parameters) \
@@ -256,6 +258,10 @@ EXPORTED int simulated_open_handles() {
   int count = 0;
   for (const auto& [address, m] : memory) count += m.opened ? 1 : 0;
   return count;
+}
+EXPORTED int simulated_launches(const char* name) {
+  std::lock_guard lock(mutex);
+  return launches[cpu::find_kernel(name)];
 }
 
 SIMULATE(cuInit, hipInit, (unsigned)) {
@@ -575,6 +581,10 @@ SIMULATE(cuLaunchKernel, hipModuleLaunchKernel,
   if (threads != kBlockThreads || blocks > unsigned{kMultiprocessors}) return kInvalidValue;
   cpu::Kernel kernel = nullptr;
   std::memcpy(&kernel, &function, sizeof kernel);
+  {
+    std::lock_guard lock(mutex);
+    launches[kernel]++;
+  }
   Launch launch;
   std::memcpy(&launch, arguments[0], sizeof launch);
   Stream* s = stream_of(stream);

@@ -41,6 +41,16 @@ final class SimulatedDriver {
     }
   }
 
+  /** How often this process has launched a kernel. */
+  static int launches(String kernel) {
+    try (Arena arena = Arena.ofConfined()) {
+      return (int)
+          function("simulated_launches", JAVA_INT, ADDRESS).invoke(arena.allocateFrom(kernel));
+    } catch (Throwable t) {
+      throw new AssertionError(t);
+    }
+  }
+
   static long allocate(long bytes) {
     return produce(call("cuMemAlloc_v2", "hipMalloc"), bytes);
   }

@@ -411,25 +411,22 @@ class SimulatedGpuTest {
                     .hasMessageContaining("spark.allreduce.backend is gpu, but rank 2 on device"));
   }
 
-  /** Two ranks call different sizes: the message says what auto chose for each. */
+  /** Of 104 bytes the host's rows make a one-shot call. */
   @Test
   void simulatedAutoTakesTheRowsOfTheGpu() {
-    assertThat(
-            Ranks.outcomes(
-                2,
-                GPU,
-                communicator -> {
-                  int count = communicator.rank() == 0 ? 13 : 100_000;
-                  RegisteredBuffer buffer = communicator.allocate(DataType.FLOAT32, count);
-                  communicator.allReduce(buffer, ReduceOp.SUM);
-                  return true;
-                }))
-        .allSatisfy(
-            outcome ->
-                assertThat(outcome.failure())
-                    .isInstanceOf(AllReduceException.Mismatch.class)
-                    .hasMessageContaining(
-                        "schedule chosen by auto low latency, rank 1 load-reduce"));
+    String kernel = "sar_low_latency_int64_2";
+    int before = SimulatedDriver.launches(kernel);
+    Ranks.run(2, GPU, communicator -> allReduce(communicator, 13));
+    assertThat(SimulatedDriver.launches(kernel) - before).isEqualTo(2);
+
+    Ranks.run(2, GPU, communicator -> allReduce(communicator, 100_000));
+    assertThat(SimulatedDriver.launches(kernel) - before).isEqualTo(2);
+  }
+
+  private static boolean allReduce(Communicator communicator, int longs) {
+    RegisteredBuffer buffer = communicator.allocate(DataType.INT64, longs);
+    communicator.allReduce(buffer, ReduceOp.SUM);
+    return true;
   }
 
   @Test
