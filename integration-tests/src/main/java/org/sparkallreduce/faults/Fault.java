@@ -117,6 +117,10 @@ enum Fault {
     return this == DEVICE_FULL_OPEN || this == DEVICE_FULL_CAPTURE;
   }
 
+  boolean exhaustsDescriptors() {
+    return this == KILL_STARVED || this == DESCRIPTORS_OPEN || this == DESCRIPTORS_CONNECT;
+  }
+
   /** It needs a GPU, or what stands for one. */
   boolean needsGpu() {
     return needsReplay() || failsDriver() || fillsDevice() || this == THROW_INSIDE;

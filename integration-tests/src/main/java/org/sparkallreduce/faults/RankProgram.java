@@ -138,7 +138,7 @@ final class RankProgram {
     if (episode.fault().fillsDevice() && !isVictim) {
       return outcome; // the victim may still hold all its memory
     }
-    if (episode.fault() == Fault.KILL_STARVED && !worker().driver().isSimulated()) {
+    if (episode.fault().exhaustsDescriptors() && !worker().driver().isSimulated()) {
       // CUDA's driver that wanted a descriptor and had none may refuse copies in that context from
       // then on (error 304); the next one works, which the episodes that follow show.
       return outcome;
