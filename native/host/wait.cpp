@@ -256,7 +256,7 @@ sar_status Communicator::look_for_trouble(const Target &target, uint32_t missing
     // A rank that aborts before it has mapped this one cannot write here. A record that is taken,
     // but not written yet, may wait for that rank's kernels (claim_abort): the next look is soon
     // enough.
-    if (header(peer).abort.state.load(std::memory_order_acquire) == kAborted) {
+    if (header(peer).abort.state.load(std::memory_order_acquire) > kAbortBeingWritten) {
       fail(read_cause(peer));
       return remember_cause();
     }
