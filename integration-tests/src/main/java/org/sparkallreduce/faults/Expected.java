@@ -54,12 +54,15 @@ record Expected(List<String> kinds, int first, int last, List<String> parts, boo
       case LEAVE_EARLY ->
           victim
               ? WELL
-              : exactly(
-                  "PeerLost",
+              : new Expected(
+                  List.of("PeerLost"),
+                  earliest,
                   call,
-                  "rank %d has left the communicator behind call number \\d+, and is needed"
-                          .formatted(episode.victim())
-                      + IN_A_WAIT);
+                  List.of(
+                      "rank %d has left the communicator behind call number \\d+, and is needed"
+                              .formatted(episode.victim())
+                          + IN_A_WAIT),
+                  false);
       // On a machine that is busy enough, the deadline may pass before the fault strikes.
       case STOP_LONG, LATE ->
           orGone(
