@@ -19,11 +19,10 @@ namespace sar {
 
 namespace {
 
-// From here on outputs are written past the caches: a line that another core holds is slower to get
-// than one from memory, for this rank, which writes it, and for the rank that reads it afterwards.
-// Not in a piece of a call: that is read at once, from caches that it fits into.
-// Measured, docs/decisions/0020.
-constexpr uint64_t kStreamedBytes = 256 << 10;
+// With outputs of so many bytes, those of all ranks together, they are written past the caches:
+// with the inputs they no longer fit there (32 MiB on the machine of docs/decisions/0020, which has
+// the times). Not in a piece of a call: that is read at once, from caches that it fits into.
+constexpr uint64_t kStreamedBytes = 16 << 20;
 
 // Which buffers peers must be able to reach.
 uint32_t needs(sar_schedule schedule) {
@@ -203,7 +202,7 @@ sar_status Collective::load_reduce_store() {
   for (uint32_t i = 0; i < ranks_; i++) {
     job.outputs[job.output_count++] = output_of((rank_ + i) % ranks_, mine.begin);
   }
-  job.streams = call_.count == total_ && call_.count * element_bytes_ >= kStreamedBytes;
+  job.streams = call_.count == total_ && ranks_ * call_.count * element_bytes_ >= kStreamedBytes;
   reduce(job);
   return comm_.step();
 }

@@ -163,6 +163,7 @@ class Communicator {
   bool look_often(const Target &target, uint32_t looks, uint32_t &missing) const;
   // True if a missing rank cannot go on while this thread holds its core.
   bool holds_up(uint32_t missing);
+  void part_ranks_on_one_core();
   bool spin(const Target &target, uint32_t &missing);
   void sleep(const Target &target, uint32_t missing, uint64_t timeout_ns);
   // Looks for a reason why a wait for the missing ranks will never end.
@@ -231,6 +232,7 @@ class Communicator {
   uint64_t wait_started_ = 0;
   uint32_t awaited_ = 0;  // the rank that the current wait is for; the last one to come ends it
   uint32_t published_core_ = kNoCore;  // what the own header says
+  uint32_t waits_on_one_core_ = 0;     // in turn, each for a rank that was last seen on this core
   bool claimed_ = false;               // the own abort record is taken, but not written yet
 };
 

@@ -37,6 +37,22 @@ uint32_t available_cores() {
   return static_cast<uint32_t>(CPU_COUNT(&cores));
 }
 
+void move_to_core_outside(std::span<const uint32_t> taken) {
+  cpu_set_t own;
+  if (sched_getaffinity(0, sizeof own, &own) != 0) {
+    return;
+  }
+  cpu_set_t outside = own;
+  for (const uint32_t core : taken) {
+    if (core < CPU_SETSIZE) {
+      CPU_CLR(core, &outside);
+    }
+  }
+  if (CPU_COUNT(&outside) != 0 && sched_setaffinity(0, sizeof outside, &outside) == 0) {
+    sched_setaffinity(0, sizeof own, &own);
+  }
+}
+
 void futex_wait(std::atomic<uint32_t> &word, uint32_t expected, uint64_t timeout_ns) {
   timespec timeout;
   timeout.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000u);
@@ -77,6 +93,21 @@ bool parse_number(const char *&text, uint64_t &number) {
     }
   }
   return true;
+}
+
+uint32_t running_threads() {
+  const FileDescriptor file(open("/proc/loadavg", O_RDONLY | O_CLOEXEC));
+  char line[128];
+  const ssize_t bytes = file.valid() ? read(file.get(), line, sizeof line - 1) : 0;
+  line[bytes > 0 ? bytes : 0] = 0;
+  // As "0.00 0.01 0.05 2/345 6789": the number in front of the slash.
+  const char *text = strchr(line, '/');
+  while (text != nullptr && text > line && text[-1] != ' ') {
+    text--;
+  }
+  uint64_t running;
+  return text != nullptr && parse_number(text, running) ? static_cast<uint32_t>(running)
+                                                        : UINT32_MAX;
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace sar {
 
@@ -39,8 +40,15 @@ void yield_core();
 // The number of the core on which this thread runs right now.
 uint32_t current_core();
 
-// Cores that this process may use.
+// Cores that this thread may use.
 uint32_t available_cores();
+
+// How many threads of the whole machine run or wait for a core right now; UINT32_MAX: not known.
+uint32_t running_threads();
+
+// Moves this thread to one of its cores that `taken` does not name, if there is one. It may use the
+// same cores afterwards as before.
+void move_to_core_outside(std::span<const uint32_t> taken);
 
 // Sleeps while `word` is `expected`, at most `timeout_ns`; may return for no reason. Works between
 // processes.

@@ -175,6 +175,31 @@ TEST(AllReduceInChunks, IsTheSameForMessagesLargerThanStaging) {
   }
 }
 
+// So long that the outputs are written past the caches; the last vector and the last line are not
+// full.
+TEST(AllReducePastTheCaches, IsTheSameInPlaceAndFromInputsOfAnotherAlignment) {
+  constexpr uint32_t ranks = 4;
+  constexpr uint64_t length = (1 << 20) + 7;
+  constexpr uint64_t bytes = length * sizeof(float);
+  WorldOptions options;
+  options.arena_bytes = 2 * bytes + 64;
+  const World world(ranks, options);
+  const Data data(SAR_FLOAT32, SAR_SUM, ranks, length);
+  world.each_rank([&](uint32_t rank) {
+    unsigned char *arena = world.arena(rank);
+    for (const uint64_t input_at : {uint64_t{0}, bytes}) {
+      SCOPED_TRACE(input_at == 0 ? "in place" : "out of place");
+      unsigned char *input = arena + input_at;
+      std::copy(data.inputs[rank].begin(), data.inputs[rank].end(), input);
+      ASSERT_EQ(sar_all_reduce(world.comm(rank), input, arena, length, SAR_FLOAT32, SAR_SUM,
+                               SAR_LOAD_REDUCE_STORE, kPatience),
+                SAR_OK)
+          << sar_last_error();
+      EXPECT_TRUE(std::equal(data.expected.begin(), data.expected.end(), arena));
+    }
+  });
+}
+
 TEST(AllReduceLowLatency, RefusesMoreThanItCarriesAndTheCommunicatorLivesOn) {
   const World world(2);
   world.each_rank([&](uint32_t rank) {

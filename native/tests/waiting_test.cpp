@@ -85,11 +85,16 @@ INSTANTIATE_TEST_SUITE_P(Spin, Waiting, ::testing::ValuesIn(kSpins), [](const au
   return std::to_string(suite.param / 1000) + "us";
 });
 
-// The calling thread, and those that it starts, on one core only.
+cpu_set_t cores_of_this_thread() {
+  cpu_set_t cores;
+  EXPECT_EQ(sched_getaffinity(0, sizeof cores, &cores), 0);
+  return cores;
+}
+
+// The calling thread, and those that it starts, on one core only: the lowest of its cores.
 class OnOneCore {
  public:
-  OnOneCore() {
-    EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+  OnOneCore() : before_(cores_of_this_thread()) {
     cpu_set_t one;
     CPU_ZERO(&one);
     int core = 0;
@@ -111,6 +116,26 @@ TEST_P(Waiting, LetsFourRanksShareOneCore) {
   world.each_rank([&](uint32_t rank) {
     for (uint64_t round = 0; round < 500 && !::testing::Test::HasFatalFailure(); round++) {
       reduce_once(world, rank, round, round % 3 == 0 ? 3000 : 1, SAR_AUTO, round % 2 == 0);
+    }
+  });
+}
+
+// Two ranks that are on one core although there are more are parted, if another is idle: a matter
+// of speed. Of the thread that is moved nothing else may change.
+TEST(RanksThatMeetOnOneCore, MayUseTheSameCoresAfterwardsAsBefore) {
+  const World world(2, spinning_for(20'000));
+  world.each_rank([&](uint32_t rank) {
+    const cpu_set_t before = cores_of_this_thread();
+    for (uint64_t meeting = 0; meeting < 20; meeting++) {
+      {
+        const OnOneCore crowded;
+        reduce_once(world, rank, meeting, 1, SAR_AUTO, true);
+      }
+      for (uint64_t round = 0; round < 100 && !::testing::Test::HasFatalFailure(); round++) {
+        reduce_once(world, rank, round, 100, SAR_AUTO, true);
+      }
+      const cpu_set_t after = cores_of_this_thread();
+      ASSERT_TRUE(CPU_EQUAL(&before, &after)) << "rank " << rank << ", meeting " << meeting;
     }
   });
 }

@@ -51,6 +51,7 @@ final class RankMeasurement {
       long bytes = job.memcpy() ? job.largestBuffer(ranks) : 0;
       MemorySegment from = plain.allocate(bytes, 4096);
       MemorySegment to = plain.allocate(bytes, 4096);
+      Pattern.input(DataType.FLOAT32, rank).fill(from); // zeros would be copied faster
       for (int index = 0; index < job.cases().size(); index++) {
         Case measured = job.cases().get(index);
         sink.accept(
