@@ -351,7 +351,10 @@ SAR_API sar_status sar_gpu_device_count(uint32_t *count);
 /* Takes no device memory: no context is opened. Devices are numbered as the driver does. */
 SAR_API sar_status sar_gpu_device_facts(uint32_t device, sar_gpu_facts *facts);
 
-/* Memory of the device that nobody uses. Opens a context for the call, if there is none. */
+/*
+ * Memory of the device that nobody uses, as the driver says: whether an arena of some size fits,
+ * and after a close, that all of it has come back. Opens a context for the call, if there is none.
+ */
 SAR_API sar_status sar_gpu_free_memory(uint32_t device, uint64_t *bytes);
 
 /* The device of the calling thread's next sar_comm_create; 0 if never called. */

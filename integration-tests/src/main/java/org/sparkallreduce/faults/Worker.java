@@ -63,7 +63,7 @@ public final class Worker {
   private final PrintStream out;
   private final @Nullable GpuDriver driver;
   private Leases leases;
-  private volatile RankProgram current = RankProgram.NONE;
+  private volatile @Nullable RankProgram current;
 
   private Worker(Path shim, String executor, List<String> gpu, PrintStream out) {
     this.shim = new Shim(shim);
@@ -167,8 +167,8 @@ public final class Worker {
         case "run" -> run(words);
         case "answer", "broken" -> answers.add(line);
         case "go" -> go.release();
-        case "abort" -> current.abort();
-        case "interrupt" -> current.interrupt();
+        case "abort" -> current().abort();
+        case "interrupt" -> current().interrupt();
         case "forget" -> forget();
         default -> throw new IllegalArgumentException(line);
       }
@@ -188,6 +188,10 @@ public final class Worker {
     Thread.ofPlatform()
         .name("rank")
         .start(() -> say("outcome " + program.play() + " " + leases.size()));
+  }
+
+  private RankProgram current() {
+    return Objects.requireNonNull(current, "no program runs");
   }
 
   /** Closes what is kept. */

@@ -55,6 +55,8 @@ final class Cluster {
         .set("spark.executor.memory", "512m")
         .set("spark.executor.extraJavaOptions", shortJvmOptions())
         .set("spark.ui.enabled", "false")
+        // That a task runs is seen at once, not with its executor's next heartbeat.
+        .set("spark.ui.liveUpdate.period", "0")
         .set("spark.sql.shuffle.partitions", "2")
         .set("spark.allreduce.arena.size", "8m")
         .set("spark.allreduce.timeout", "60s");

@@ -34,9 +34,7 @@ final class Submit {
             .redirectOutput(output(folder, script).toFile());
     builder.environment().put("JAVA_HOME", System.getProperty("java.home"));
     builder.environment().keySet().removeIf(name -> name.startsWith("SPARK_"));
-    if (!script.startsWith("bench-")) { // those measure, so they run as users have them
-      builder.environment().put("JDK_JAVA_OPTIONS", Cluster.shortJvmOptions());
-    }
+    builder.environment().put("JDK_JAVA_OPTIONS", Cluster.shortJvmOptions());
     return builder.start();
   }
 

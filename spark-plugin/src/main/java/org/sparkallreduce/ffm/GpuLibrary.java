@@ -98,7 +98,9 @@ public final class GpuLibrary {
         .strip();
   }
 
-  /** Bytes of the device's memory that nobody uses. */
+  /**
+   * Bytes of the device's memory that nobody uses: whether an arena fits, whether all came back.
+   */
   public long freeMemory(int device) throws NativeFailure {
     try (Arena arena = Arena.ofConfined()) {
       MemorySegment bytes = arena.allocate(JAVA_LONG);
