@@ -15,6 +15,7 @@ import org.junit.jupiter.api.Test;
 
 class ReadmeTest {
   private static final Pattern JAVA_BLOCK = Pattern.compile("(?s)```java\\n(.*?)```");
+  private static final Pattern BLOCK = Pattern.compile("(?sm)^```\\w*\\n(.*?)^```$");
   private static final Pattern PROMISES =
       Pattern.compile("(?s)\n\\| Promise \\| Held by \\|\n(.*?)\n\n");
   private static final Pattern PROGRAM = Pattern.compile("`(bin/[a-z-]+)[^`]*`");
@@ -30,6 +31,20 @@ class ReadmeTest {
     assertThat(block.find()).isTrue();
     assertThat(block.group(1)).isEqualTo(Submit.resource("/FirstProgram.java"));
     assertThat(block.group(1).lines().count()).isLessThanOrEqualTo(20);
+  }
+
+  /** The java on the PATH may be an older one: bin/java-home is there to find the right one. */
+  @Test
+  void noCommandNeedsAJavaOnThePath() throws Exception {
+    List<String> commands =
+        BLOCK
+            .matcher(readme())
+            .results()
+            .flatMap(block -> block.group(1).lines())
+            .map(line -> line.split(" ")[0])
+            .toList();
+    assertThat(commands).contains("bin/test", "bin/spark-submit");
+    assertThat(commands).doesNotContain("java", "javac", "jar");
   }
 
   @Test

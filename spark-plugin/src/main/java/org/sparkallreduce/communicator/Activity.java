@@ -17,15 +17,14 @@ public final class Activity {
   Activity() {}
 
   /**
-   * Begins to count what {@code communicator} does, which other stages may have used before.
+   * Will count what {@code communicator} does.
    *
-   * @return gives what it did since, and adds that to the sums; to be asked once, before the
-   *     communicator is closed
+   * @return gives what it did, and adds that to the sums; to be asked once, before the communicator
+   *     is closed
    */
   public Supplier<Statistics> follow(Communicator communicator) {
-    Statistics before = communicator.statistics();
     return () -> {
-      Statistics done = communicator.statistics().since(before);
+      Statistics done = communicator.statistics();
       add(done);
       return done;
     };

@@ -69,6 +69,20 @@ final class Arguments {
     return slice;
   }
 
+  /**
+   * A copied call passes in pieces, and would read what its pieces have written.
+   *
+   * @param part the smaller one of input and output; in place means that it is {@code whole}, from
+   *     {@code offset} on
+   */
+  static void requireInPlaceOrApart(MemorySegment part, MemorySegment whole, long offset) {
+    if (part.asOverlappingSlice(whole).isPresent() && part.address() - whole.address() != offset) {
+      throw new AllReduceException.Usage(
+          "Input and output overlap, but are not in place. Use the same memory, or memory that is"
+              + " apart.");
+    }
+  }
+
   static MemorySegment segment(Object array) {
     return switch (array) {
       case double[] values -> MemorySegment.ofArray(values);

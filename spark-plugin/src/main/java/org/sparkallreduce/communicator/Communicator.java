@@ -55,6 +55,7 @@ public final class Communicator extends BufferCollectives implements AutoCloseab
 
   private final Map<Long, Arena> registrations = new HashMap<>();
   private final List<Runnable> whenClosed = new ArrayList<>();
+  private final Statistics atOpening;
   private long allocated;
 
   /**
@@ -104,6 +105,7 @@ public final class Communicator extends BufferCollectives implements AutoCloseab
 
   private Communicator(LocalRank local) {
     super(local);
+    this.atOpening = local.comm.statistics();
   }
 
   /** This rank's number, from 0. */
@@ -292,10 +294,10 @@ public final class Communicator extends BufferCollectives implements AutoCloseab
     }
   }
 
-  /** What this rank has done so far. */
+  /** What this rank has done since it opened this communicator; nothing of earlier stages. */
   public Statistics statistics() {
     local.requireOpen();
-    return local.comm.statistics();
+    return local.comm.statistics().since(atOpening);
   }
 
   /**

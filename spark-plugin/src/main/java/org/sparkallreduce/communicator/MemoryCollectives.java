@@ -66,6 +66,7 @@ abstract sealed class MemoryCollectives extends ArrayCollectives permits BufferC
         local.check(
             local.comm.allReduce(in, out, count, count, type, op, schedule, local.timeoutNanos));
       } else {
+        Arguments.requireInPlaceOrApart(in, out, 0);
         local.copies.run(
             in,
             1,
@@ -99,6 +100,7 @@ abstract sealed class MemoryCollectives extends ArrayCollectives permits BufferC
       if (local.isReached(in) && local.isReached(out)) {
         local.check(local.comm.reduceScatter(in, out, count, count, type, op, local.timeoutNanos));
       } else {
+        Arguments.requireInPlaceOrApart(out, in, local.rank * out.byteSize());
         local.copies.run(
             in,
             local.size,
@@ -128,6 +130,7 @@ abstract sealed class MemoryCollectives extends ArrayCollectives permits BufferC
       if (local.isReached(in) && local.isReached(out)) {
         local.check(local.comm.allGather(in, out, count, count, type, local.timeoutNanos));
       } else {
+        Arguments.requireInPlaceOrApart(in, out, local.rank * in.byteSize());
         local.copies.run(
             in,
             1,

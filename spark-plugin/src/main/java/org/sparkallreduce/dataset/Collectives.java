@@ -4,6 +4,7 @@ package org.sparkallreduce.dataset;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Objects;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Dataset;
@@ -31,7 +32,8 @@ import scala.reflect.ClassTag$;
  * <p>All throw {@link AllReduceException}: {@code Setup} before anything has run, {@code
  * RankFailed} if the function of a rank threw, {@code Aborted} with Spark's own exception as its
  * cause if the job ended for another reason (it was cancelled, or the rows could not be computed),
- * and others as documented there.
+ * and others as documented there. What Spark itself says of the Dataset while it plans the job
+ * passes as it is: an {@code AnalysisException} for a column that is not there, say.
  */
 public final class Collectives {
   private Collectives() {}
@@ -46,6 +48,7 @@ public final class Collectives {
    */
   public static <T, R extends @Nullable Object> List<R> run(
       Dataset<T> rows, int ranks, RankFunction<T, R> function) {
+    Objects.requireNonNull(function, "function");
     Submission.checkOnDriver();
     var submission = Submission.check(rows.sparkSession().sparkContext(), ranks);
     return submission.submit(
@@ -60,6 +63,7 @@ public final class Collectives {
   /** As {@link #run(Dataset, int, RankFunction)}. */
   public static <T, R extends @Nullable Object> List<R> run(
       JavaRDD<T> rows, int ranks, RankFunction<T, R> function) {
+    Objects.requireNonNull(function, "function");
     Submission.checkOnDriver();
     var submission = Submission.check(rows.context(), ranks);
     return submission.submit(

@@ -50,11 +50,17 @@ public record RankFailure(
 
   static RankFailure of(UUID run, int attempt, int rank, String where, Throwable thrown) {
     Kind kind = Kind.of(thrown);
-    String description =
-        kind == Kind.FUNCTION ? thrown.toString() : String.valueOf(thrown.getMessage());
+    String description = kind == Kind.FUNCTION ? thrown.toString() : message(rank, thrown);
     var stack = new StringWriter();
     thrown.printStackTrace(new PrintWriter(stack));
     return new RankFailure(run, attempt, rank, where, kind, description, stack.toString());
+  }
+
+  /** The rank is named once, by {@link #toException}. */
+  private static String message(int rank, Throwable thrown) {
+    String message = String.valueOf(thrown.getMessage());
+    String named = "Rank %d: ".formatted(rank);
+    return message.startsWith(named) ? message.substring(named.length()) : message;
   }
 
   /** As what {@code run} throws on the driver; {@code cause} is Spark's own account of it. */

@@ -40,6 +40,9 @@ final class Submission {
     }
     DriverNode driver = DriverNode.find().orElseThrow(Submission::noPlugin);
     checkConfiguration(spark.getConf(), spark.isLocal());
+    if (spark.isLocal()) {
+      checkLocalSlots(ranks, slots(spark), spark.getConf());
+    }
     checkExecutors(driver.unfitExecutors());
     return new Submission(spark, driver, ranks);
   }
@@ -68,6 +71,20 @@ final class Submission {
           "spark.dynamicAllocation.enabled is true, and Spark runs no barrier stage then, since all"
               + " its tasks must start together. Set it to false and choose a fixed"
               + " spark.executor.instances.");
+    }
+  }
+
+  private static int slots(SparkContext spark) {
+    return spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile());
+  }
+
+  /** No executor can come in local mode, so waiting for more slots would be in vain. */
+  static void checkLocalSlots(int ranks, int slots, SparkConf conf) {
+    if (ranks > slots) {
+      throw new AllReduceException.Setup(
+          ("The stage needs %d task slots at the same time, one for each rank, and this local mode"
+                  + " has %d. Ask for at most %d ranks, or start it with --master local[%d].")
+              .formatted(ranks, slots, slots, ranks * conf.getInt("spark.task.cpus", 1)));
     }
   }
 

@@ -8,8 +8,7 @@ import java.util.OptionalInt;
 import java.util.stream.IntStream;
 
 /**
- * What one communicator has done on this rank since it was created, or (a difference of two such)
- * in one stage.
+ * What one rank has done: in all of its native communicator's life, or between two looks at it.
  *
  * @param collectives collectives that succeeded
  * @param bytes the sum of their buffer sizes

@@ -5,16 +5,20 @@ import static java.lang.foreign.ValueLayout.JAVA_DOUBLE;
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT;
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatExceptionOfType;
+import static org.sparkallreduce.DataType.FLOAT64;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.sparkallreduce.AllReduceException;
 import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Schedule;
@@ -265,6 +269,45 @@ class CommunicatorTest {
             });
 
     assertThat(unregistered).containsExactly(1L, 1L);
+  }
+
+  /** As long as several pieces, so that later ones would read what earlier ones wrote. */
+  @Test
+  void heapMemoryIsReducedInPlaceOrApartAndNeverOverlapping() {
+    int count = 200_000;
+    Ranks.run(
+        2,
+        settings,
+        communicator -> {
+          int rank = communicator.rank();
+          MemorySegment whole = MemorySegment.ofArray(values(rank, 2 * count));
+          long half = whole.byteSize() / 2;
+          MemorySegment own = whole.asSlice(rank * half, half);
+          for (long shift : new long[] {8, half - 8}) {
+            MemorySegment part = whole.asSlice(shift, half);
+            assertThatOverlap(
+                () -> communicator.allReduce(whole.asSlice(0, half), part, FLOAT64, ReduceOp.SUM));
+            assertThatOverlap(() -> communicator.reduceScatter(whole, part, FLOAT64, ReduceOp.SUM));
+            assertThatOverlap(() -> communicator.allGather(part, whole, FLOAT64));
+          }
+          MemorySegment ofPeer = whole.asSlice((1 - rank) * half, half);
+          assertThatOverlap(() -> communicator.reduceScatter(whole, ofPeer, FLOAT64, ReduceOp.SUM));
+
+          assertThat(whole.toArray(JAVA_DOUBLE)).isEqualTo(values(rank, 2 * count));
+          communicator.allReduce(ofPeer, own, FLOAT64, ReduceOp.SUM);
+          communicator.allReduce(own, own, FLOAT64, ReduceOp.SUM);
+          communicator.allGather(own, whole, FLOAT64);
+          double[] gathered = whole.toArray(JAVA_DOUBLE);
+          communicator.reduceScatter(whole, own, FLOAT64, ReduceOp.MAX);
+          assertThat(whole.toArray(JAVA_DOUBLE)).isEqualTo(gathered);
+          return 0;
+        });
+  }
+
+  private static void assertThatOverlap(ThrowingCallable call) {
+    assertThatExceptionOfType(AllReduceException.Usage.class)
+        .isThrownBy(call)
+        .withMessageContaining("overlap, but are not in place");
   }
 
   @Test

@@ -25,6 +25,7 @@ import org.sparkallreduce.DataType;
 import org.sparkallreduce.ReduceOp;
 import org.sparkallreduce.Settings;
 import org.sparkallreduce.exchange.Exchange;
+import org.sparkallreduce.ffm.Statistics;
 
 /**
  * Communicators that outlive a stage. Each node here stands for a process with a store of its own.
@@ -80,6 +81,7 @@ class LeasesTest {
                           Optional.of(lease),
                           leases);
                   assertThat(communicator.rank()).isEqualTo(identity.rank());
+                  assertThat(communicator.statistics()).isEqualTo(Statistics.NONE);
                   // Shows the order of the ranks: 1e20 - 1e20 + 1, and not 1e20 + 1 - 1e20.
                   double mine = new double[] {1e20, -1e20, 1}[identity.rank()];
                   double[] sum = {mine};

@@ -3,6 +3,7 @@ package org.sparkallreduce.dataset;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatExceptionOfType;
+import static org.assertj.core.api.Assertions.assertThatNullPointerException;
 import static org.assertj.core.api.Assertions.within;
 
 import java.io.IOException;
@@ -56,7 +57,6 @@ class CollectivesTest {
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "localhost")
             .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.allreduce.slots.timeout", "2s")
             .config("spark.allreduce.timeout", "20s")
             .config("spark.allreduce.arena.size", "4m")
             .getOrCreate();
@@ -289,12 +289,29 @@ class CollectivesTest {
   }
 
   @Test
-  void tooFewSlotsAreReportedWithNumbersLongBeforeSparkWould() {
+  void moreRanksThanLocalModeHasSlotsAreRefusedWithoutWaiting() {
     assertThatExceptionOfType(AllReduceException.Setup.class)
         .isThrownBy(() -> Collectives.run(numbers(9), 5, (_, _) -> 0))
         .withMessageContaining("needs 5 task slots")
-        .withMessageContaining("had 3 after 2 s")
-        .withMessageContaining("at most 3 ranks");
+        .withMessageContaining("local mode has 3")
+        .withMessageContaining("at most 3 ranks")
+        .withMessageContaining("local[5]")
+        .withNoCause(); // Spark was not asked
+  }
+
+  @Test
+  void aFunctionThatIsNullIsNoticedOnTheDriver() {
+    assertThatNullPointerException()
+        .isThrownBy(() -> Collectives.run(numbers(2), 2, nothing()))
+        .withMessage("function");
+    assertThatNullPointerException()
+        .isThrownBy(() -> Collectives.run(numbers(2).javaRDD(), 2, nothing()))
+        .withMessage("function");
+  }
+
+  @SuppressWarnings("NullAway") // what a caller from Scala may pass
+  private static <T> RankFunction<T, Integer> nothing() {
+    return null;
   }
 
   @Test

@@ -44,6 +44,13 @@ class RankFailureTest {
   }
 
   @Test
+  void theRankIsNamedOnce() {
+    assertThat(failure(new AllReduceException.Mismatch("Rank 3: rank 1 reports: counts")))
+        .extracting(report -> report.toException(null).getMessage())
+        .isEqualTo("Rank 3 (executor 7 on gamma): rank 1 reports: counts");
+  }
+
+  @Test
   void misuseInsideOfTheFunctionIsAFailureOfTheFunction() {
     assertThat(failure(new AllReduceException.Usage("count is -1")).toException(null))
         .isInstanceOf(AllReduceException.RankFailed.class)

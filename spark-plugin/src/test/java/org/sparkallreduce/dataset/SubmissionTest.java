@@ -48,6 +48,15 @@ class SubmissionTest {
   }
 
   @Test
+  void theCureForTooFewLocalSlotsCountsTheCoresOfATask() {
+    assertThatExceptionOfType(AllReduceException.Setup.class)
+        .isThrownBy(() -> Submission.checkLocalSlots(3, 2, conf("spark.task.cpus", "2")))
+        .withMessageContaining("local[6]");
+    assertThatCode(() -> Submission.checkLocalSlots(2, 2, conf("spark.task.cpus", "2")))
+        .doesNotThrowAnyException();
+  }
+
+  @Test
   void namesEveryExecutorThatCannotTakePartWithItsReason() {
     var first = new ExecutorHealth("4", "beta", "0.1.0", "/tmp is mounted noexec");
     var second = new ExecutorHealth("1", "alpha", "0.1.0", "the library is damaged");
