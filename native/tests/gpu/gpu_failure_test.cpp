@@ -86,6 +86,8 @@ TEST_F(Gpu, AReplayThatARankMissesEndsAtTheDeadlineAndNamesIt) {
       sar_failure failure;
       sar_last_failure(&failure);
       REQUIRE(failure.missing_ranks == 2 && failure.culprit_rank == 1 && failure.step == 1);
+      // Launches of one process may stand behind each other.
+      REQUIRE(std::strstr(sar_last_error(), "hardware queue") != nullptr);
     }
     rank.meet();
     sar_gpu_graph_destroy(graph);
