@@ -95,6 +95,8 @@ SAR_DEVICE_COLD void report_fault(uint32_t fault, uint64_t waited, uint64_t outc
                                   bool low_latency) {
   const Wait wait{outcome_address, count, kind, call, rank, world, step, epoch, peer, low_latency};
   SAR_GLOBAL Pad* mine = global<Pad>(block_pads()[rank]);
+  // Another thread of this rank has set the word, and reports.
+  if (fault == kAbortSeen && load_system<__ATOMIC_RELAXED>(&mine->abort) == rank + 1) return;
   uint32_t unclaimed = 0;
   // The claim is in this device's own memory: read-modify-write over a link is not always to be
   // had.

@@ -99,7 +99,11 @@ SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pac
   const Wait wait = wait_of(launch, 1, epoch, compares ? peer : launch.rank, true);
   const uint64_t expected = packet(launch.digest, epoch);
   uint64_t header = expected;
-  const bool ended = wait_until(launch, wait, [&] {
+  // A peer that calls something else never sends what this call waits for.
+  const auto differs = [&] {
+    return header != expected && static_cast<uint32_t>(header >> 32) == epoch;
+  };
+  const bool arrived = wait_until(launch, wait, [&] {
     uint64_t seen[Ranks][words];
     if (compares) {
       header = load_system<__ATOMIC_RELAXED>(&mine->header[epoch & 1][block_id()][peer]);
@@ -122,15 +126,13 @@ SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pac
         pack[r][w] = static_cast<uint32_t>(seen[r][w]);
       }
     }
-    // A peer that calls something else never sends what this call waits for.
-    const bool differs = header != expected && static_cast<uint32_t>(header >> 32) == epoch;
-    return all || differs;
+    // A thread that left the loop now would wait behind it for the others of its wave, and they for
+    // packets. So all leave it by the abort word.
+    if (differs()) store_system<__ATOMIC_RELAXED>(&mine->abort, launch.rank + 1);
+    return all;
   });
-  if (ended && header != expected) {
-    give_up(kMismatch, wait, 0);
-    return false;
-  }
-  return ended;
+  if (!arrived && differs()) give_up(kMismatch, wait, 0);
+  return arrived;
 }
 
 template <sar_data_type T, uint32_t Ranks>

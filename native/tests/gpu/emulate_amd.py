@@ -281,9 +281,9 @@ def all_cases():
         yield Case(2, collective, "-", "float32", "sum", 500, registered=False, staging=2048)
 
 
-def faults(plan, code, host):
+def faults(plan, code, host, schedule):
     """A missing rank, a mismatch, an abort: (name, what is wrong or None)."""
-    good = Case(host.ranks, "all-reduce", "direct write", "float32", "sum", 100)
+    good = Case(host.ranks, "all-reduce", schedule, "float32", "sum", 100)
     values = inputs(good, 1)
 
     def outcomes(cases, timeout=(1 << 64) - 1, aborted=False):
@@ -297,12 +297,12 @@ def faults(plan, code, host):
         return [world.outcome(rank) for rank in range(host.ranks)], untouched
 
     found, untouched = outcomes([good, None], timeout=20000)
-    yield "a missing rank", None if untouched and found[0][:2] == (1, DEADLINE) and found[0][4] == 2 else found
+    yield f"{schedule}, a missing rank", None if untouched and found[0][:2] == (1, DEADLINE) and found[0][4] == 2 else found
     found, untouched = outcomes([good, dataclasses.replace(good, op="max")])
     kinds = [fault for _, fault, *_ in found]
-    yield "different calls", None if untouched and MISMATCH in kinds and set(kinds) <= {MISMATCH, ABORT_SEEN} else found
+    yield f"{schedule}, different calls", None if untouched and MISMATCH in kinds and set(kinds) <= {MISMATCH, ABORT_SEEN} else found
     found, untouched = outcomes([good, None], aborted=True)
-    yield "an abort by the host", None if untouched and found[0][:2] == (1, ABORT_SEEN) else found
+    yield f"{schedule}, an abort by the host", None if untouched and found[0][:2] == (1, ABORT_SEEN) else found
 
 
 def run_architecture(architecture, build, plan, library, note, part):
@@ -322,10 +322,11 @@ def run_architecture(architecture, build, plan, library, note, part):
         if problem:
             wrong.append(case)
             worlds.pop(case.ranks, None)  # its pads may be in any state
-    for name, problem in faults(plan, code, hosts[2]) if part[0] == 1 else ():
-        print(f"{architecture} fault: {name}: {problem or 'right'}", flush=True)
-        note((architecture, name, problem, 0))
-        wrong += [name] * (problem is not None)
+    for schedule in ("direct write", "low-latency") if part[0] == 1 else ():
+        for name, problem in faults(plan, code, hosts[2], schedule):
+            print(f"{architecture} fault: {name}: {problem or 'right'}", flush=True)
+            note((architecture, name, problem, 0))
+            wrong += [name] * (problem is not None)
     return wrong
 
 
@@ -369,7 +370,7 @@ def write_report(path, rows, build):
                         and inside(row[1])]
                 cells.append(f"{sum(row[2] is None for row in mine)} of {len(mine)}")
             text += f"| {kernel} | " + " | ".join(cells) + " |\n"
-    text += "\nFaults, 2 ranks, direct write: " + "; ".join(
+    text += "\nFaults, 2 ranks: " + "; ".join(
         f"{architecture}, {name}: {'as it should be' if problem is None else problem}"
         for architecture, name, problem, _ in rows if not isinstance(name, Case)) + ".\n"
     wrong = [row for row in cases if row[2] is not None]
