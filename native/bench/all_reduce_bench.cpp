@@ -95,9 +95,9 @@ class Bench {
     if (most_ == 0) return true;
     World world(devices_, ranks, most_, 2 * most_ + (2 << 20));
     prepare(world);
-    const float barrier = time_barrier(world);
+    const float barrier = time_barrier(world, false), overlapping = time_barrier(world, true);
     const bool beside = nccl_ != nullptr && nccl_->connect(world);
-    head(world, barrier, beside);
+    head(world, barrier, overlapping, beside);
     best_.clear();
     squares_.clear();
     for (const Size& size : all) row(world, size, barrier, beside);
@@ -139,20 +139,24 @@ class Bench {
     expected_ = test::reduced(type_, SAR_SUM, pointers, elements);
   }
 
-  float time_barrier(World& world) {
+  float time_barrier(World& world, bool overlaps) {
     if (devices_[0]->one_barrier() == nullptr) return 0;
-    return world.time(!options_.eager, options_.repeats, [&] { world.enqueue_one_barrier(); })
+    return world
+        .time(!options_.eager, options_.repeats, [&] { world.enqueue_one_barrier(overlaps); })
         .median;
   }
 
-  void head(const World& world, float barrier, bool beside) const {
+  void head(const World& world, float barrier, float overlapping, bool beside) const {
     std::printf(
         "\n# %u ranks on %zu device%s, %s sum, %s, %u blocks of %u threads a rank (%d a "
         "multiprocessor), median of %d runs of 20, us\n",
         world.ranks(), devices_.size(), devices_.size() == 1 ? "" : "s", name_of(type_),
         options_.eager ? "eager" : "graph replay", blocks_, kBlockThreads, resident_,
         options_.repeats);
-    if (barrier > 0) std::printf("# kernel with one barrier: %.2f us\n", barrier);
+    if (barrier > 0) {
+      std::printf("# kernel with one barrier: %.2f us, launched as the schedules are: %.2f us\n",
+                  barrier, overlapping);
+    }
     if (beside) {
       std::printf("# NCCL version %d beside it; its sums are not compared: it rounds otherwise\n",
                   nccl_->version());

@@ -204,17 +204,16 @@ void World::enqueue(const Call& call, sar_schedule schedule) {
       void* function = nullptr;
       require(driver_, device.kernels().find(call.type, ranks_, planned.low_latency, &function),
               "kernel");
-      void* arguments[] = {&planned.launch};
       require(driver_,
-              driver_.launch(function, planned.launch.blocks, 1, 1, kBlockThreads, 1, 1, 0,
-                             streams_[r], arguments, nullptr),
+              driver_.launch_next(function, planned.launch.blocks, planned.threads, streams_[r],
+                                  &planned.launch),
               "launch");
       done = planned.done;
     } while (done < call.count);
   }
 }
 
-void World::enqueue_one_barrier() {
+void World::enqueue_one_barrier(bool overlaps) {
   Call call;
   call.collective = SAR_COLLECTIVE_BARRIER;
   call.timeout_ticks = driver_.ticks_of(5'000'000'000);
@@ -223,10 +222,11 @@ void World::enqueue_one_barrier() {
     if (devices_.size() > 1) device.use();
     Planned planned = plan(geometries_[r], call, buffers(r), SAR_AUTO, false, 0);
     void* arguments[] = {&planned.launch};
-    require(driver_,
-            driver_.launch(device.one_barrier(), 1, 1, 1, kBlockThreads, 1, 1, 0, streams_[r],
-                           arguments, nullptr),
-            "launch");
+    const int error = overlaps ? driver_.launch_next(device.one_barrier(), 1, kBlockThreads,
+                                                     streams_[r], &planned.launch)
+                               : driver_.launch(device.one_barrier(), 1, 1, 1, kBlockThreads, 1, 1,
+                                                0, streams_[r], arguments, nullptr);
+    require(driver_, error, "launch");
   }
 }
 

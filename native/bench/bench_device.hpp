@@ -77,7 +77,8 @@ class World {
   void run_once(const std::function<void()>& once);
   // All launches of a collective, of all ranks.
   void enqueue(const Call& call, sar_schedule schedule);
-  void enqueue_one_barrier();
+  // `overlaps`: launched as the schedules are (Driver::launch_next), otherwise as any kernel.
+  void enqueue_one_barrier(bool overlaps);
 
  private:
   static constexpr int kPerGraph = 20;

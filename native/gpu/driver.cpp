@@ -56,6 +56,7 @@ bool fill(Driver &d, void *library) {
     need("cuCtxEnablePeerAccess", &d.cuda_context_enable_peer);
     need("cuGetErrorString", &d.cuda_error_text);
     find(library, "cuStreamGetCtx", &d.cuda_stream_context);
+    find(library, "cuLaunchKernelEx", &d.cuda_launch);
   } else {
     need("hipSetDevice", &d.hip_set_device);
     need("hipDeviceEnablePeerAccess", &d.hip_enable_peer);
@@ -92,6 +93,11 @@ void load() {
     if (!fill(loaded.driver, library)) continue;
     const int error = loaded.driver.initialize(0);
     if (error == 0) {
+      // Before CUDA 12.3 a graph cannot hold such launches.
+      int version = 0;
+      if (loaded.driver.driver_version(&version) != 0 || version < 12030) {
+        loaded.driver.cuda_launch = nullptr;
+      }
       loaded.ok = true;
       return;
     }
@@ -155,6 +161,17 @@ int Driver::enable_peer(int device) const {
     cuda_context_release(device);  // the rank on that device holds it
   }
   return error == kAlreadyEnabled ? 0 : error;
+}
+
+int Driver::launch_next(void *function, uint32_t blocks, uint32_t threads, void *stream,
+                        void *argument) const {
+  void *arguments[] = {argument};
+  if (cuda_launch == nullptr) {
+    return launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
+  }
+  const CudaLaunchAttribute attribute{kCudaOverlapWithEnd, 0, {1}};
+  const CudaLaunch config{{blocks, 1, 1}, {threads, 1, 1}, 0, stream, &attribute, 1};
+  return cuda_launch(&config, function, arguments, nullptr);
 }
 
 int Driver::allocate_signals(uint64_t *address, size_t bytes) const {

@@ -27,6 +27,20 @@ inline constexpr unsigned kNoTiming = 2;           // both
 inline constexpr unsigned kHostMapped = 2;         // both
 inline constexpr int kCaptureRelaxed = 2;          // both
 
+// cuLaunchKernelEx's arguments (CUlaunchConfig, CUlaunchAttribute).
+struct CudaLaunchAttribute {
+  int name, reserved;
+  int value[16];
+};
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+inline constexpr int kCudaOverlapWithEnd = 6;
+struct CudaLaunch {
+  unsigned grid[3], block[3], shared_bytes;
+  void *stream;
+  const CudaLaunchAttribute *attributes;
+  unsigned attribute_count;
+};
+
 struct Driver {
   Vendor vendor;
   const char *library;  // the file it came from
@@ -41,7 +55,8 @@ struct Driver {
   int (*cuda_context_set)(void *);
   int (*cuda_context_enable_peer)(void *, unsigned);
   int (*cuda_error_text)(int, const char **);
-  int (*cuda_stream_context)(void *, void **);  // may be NULL
+  int (*cuda_stream_context)(void *, void **);                 // may be NULL
+  int (*cuda_launch)(const void *, void *, void **, void **);  // may be NULL
   int (*hip_set_device)(int);
   int (*hip_enable_peer)(int, unsigned);
   const char *(*hip_error_text)(int);
@@ -60,6 +75,12 @@ struct Driver {
   // Lets the current device reach the memory of `device`, of which the process has a context.
   int enable_peer(int device) const;
 
+  // Launches a kernel whose only argument is at `argument`. Where the driver can, its blocks come
+  // onto the device while the kernel before it on the stream is ending (kernels/device.hpp,
+  // wait_for_stream): none of them before that kernel's last block has ended, so they take no place
+  // from a block that others wait for.
+  int launch_next(void *function, uint32_t blocks, uint32_t threads, void *stream,
+                  void *argument) const;
   // Copies to the device and returns when the bytes are there. The driver's own call may return as
   // soon as it has taken a short piece of pageable memory, and streams do not wait for the rest.
   int copy_in(uint64_t address, const void *host, size_t bytes) const;

@@ -253,9 +253,8 @@ sar_status GpuCommunicator::take_part(const Request &request, uint64_t whole, in
 
 sar_status GpuCommunicator::launch(const Planned &planned, void *function) {
   Launch argument = planned.launch;
-  void *arguments[] = {&argument};
-  const int error = driver_.launch(function, planned.launch.blocks, 1, 1, kBlockThreads, 1, 1, 0,
-                                   stream_, arguments, nullptr);
+  const int error =
+      driver_.launch_next(function, planned.launch.blocks, planned.threads, stream_, &argument);
   return error == 0 ? SAR_OK : driver_failure(error, "launch a kernel");
 }
 

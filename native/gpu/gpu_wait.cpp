@@ -184,6 +184,17 @@ sar_status GpuCommunicator::report() {
       .append(" (wait %u of the collective)", outcome.step);
   control_.name_states(missing, cause.message);
   cause.message.append("; look at what those tasks do, or allow more time");
+  bool together = false;
+  for (uint32_t r = 0; r < geometry_.world; ++r) {
+    together |= (missing >> r & 1) != 0 && is_same_process(r);
+  }
+  // Launches of different streams in one hardware queue start one after the other.
+  if (together) {
+    cause.message.append(
+        "; ranks of one process need a hardware queue each: set %s before it starts",
+        driver_.vendor == Vendor::kNvidia ? "CUDA_DEVICE_MAX_CONNECTIONS=32"
+                                          : "GPU_MAX_HW_QUEUES to more than the ranks");
+  }
   return control_.fail(cause);
 }
 

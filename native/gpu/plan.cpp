@@ -32,6 +32,7 @@ class Builder {
         slot_(round_down(half_ / geometry.world, kSliceAlignment)) {
     Launch &launch = planned_.launch;
     launch = {};
+    planned_.threads = kBlockThreads;
     planned_.low_latency = schedule == SAR_LOW_LATENCY;
     launch.own_pad = geometry.pad[geometry.rank];
     std::copy_n(geometry.pad, kMaxRanks, launch.pad);
@@ -99,6 +100,12 @@ class Builder {
     const uint64_t units = divide_up(call_.count, size_ == 2 ? 2 : 1);
     planned_.launch.blocks =
         static_cast<uint32_t>(std::max<uint64_t>(1, divide_up(units, kBlockThreads)));
+    // A small block starts and ends sooner.
+    if (planned_.launch.blocks == 1) {
+      planned_.threads =
+          static_cast<uint32_t>(std::max<uint64_t>(1, divide_up(units, kSmallestBlock))) *
+          kSmallestBlock;
+    }
     return planned_;
   }
 

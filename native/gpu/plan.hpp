@@ -88,6 +88,7 @@ bool fits_low_latency(const Geometry &geometry, const Call &call);
 // capture plans before it knows the peers' buffers).
 struct Planned {
   Launch launch;
+  uint32_t threads;  // of a block
   bool low_latency;
   uint64_t done;
 };

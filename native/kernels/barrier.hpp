@@ -95,6 +95,8 @@ SAR_DEVICE_COLD void report_fault(uint32_t fault, uint64_t waited, uint64_t outc
                                   bool low_latency) {
   const Wait wait{outcome_address, count, kind, call, rank, world, step, epoch, peer, low_latency};
   SAR_GLOBAL Pad* mine = global<Pad>(block_pads()[rank]);
+  // Another thread of this rank has set the word, and reports.
+  if (fault == kAbortSeen && load_system<__ATOMIC_RELAXED>(&mine->abort) == rank + 1) return;
   uint32_t unclaimed = 0;
   // The claim is in this device's own memory: read-modify-write over a link is not always to be
   // had.
@@ -169,15 +171,20 @@ SAR_DEVICE bool wait_until(const Launch& launch, const Wait& wait, Arrived arriv
   }
 }
 
-// Thread r of the block tells rank r that this block has arrived, and waits for rank r's block.
-SAR_DEVICE bool arrive_and_compare(const Launch& launch, uint32_t epoch) {
-  const uint32_t peer = thread_id(), block = block_id();
-  // Release: publishes what this block copied to staging buffers (the block barrier before this
+// Thread r of the block tells rank r that this block has arrived...
+SAR_DEVICE void signal_arrival(const Launch& launch, uint32_t epoch) {
+  // Release: publishes what this block copied to staging buffers (a block barrier before this
   // carries the other threads' stores here), and whatever ran on this stream before the kernel,
   // above all the caller's writes to its input.
   store_system<order(kArrivalSignal, __ATOMIC_RELEASE)>(
-      &pad_of(launch, peer)->arrival[block][launch.rank], arrival_flag(epoch, launch.digest));
-  SAR_GLOBAL uint64_t* line = &own_pad(launch)->arrival[block][peer];
+      &pad_of(launch, thread_id())->arrival[block_id()][launch.rank],
+      arrival_flag(epoch, launch.digest));
+}
+
+// ...and waits for rank r's block.
+SAR_DEVICE bool await_arrival(const Launch& launch, uint32_t epoch) {
+  const uint32_t peer = thread_id();
+  SAR_GLOBAL uint64_t* line = &own_pad(launch)->arrival[block_id()][peer];
   const Wait wait = wait_of(launch, 1, epoch, peer, false);
   uint64_t flag = 0;
   const bool arrived = wait_until(launch, wait, [&] {
@@ -222,14 +229,20 @@ SAR_DEVICE bool block_stops() {
   return __scoped_atomic_load_n(block_stop(), __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP) != 0;
 }
 
-// One barrier across the ranks for this block: the first `world` threads run `wait`, all threads
-// learn whether the kernel goes on. All threads of the block must call it.
+// The first `world` threads of the block run `wait`, all threads learn whether the kernel goes on.
+// All threads of the block must call it, behind a block barrier.
 template <class WaitFor>
-SAR_DEVICE bool rank_barrier(const Launch& launch, WaitFor wait) {
-  block_barrier();
+SAR_DEVICE bool wait_together(const Launch& launch, WaitFor wait) {
   if (thread_id() < launch.world && !wait()) stop_block();
   block_barrier();
   return !block_stops();
+}
+
+// A barrier across the ranks for this block.
+template <class WaitFor>
+SAR_DEVICE bool rank_barrier(const Launch& launch, WaitFor wait) {
+  block_barrier();
+  return wait_together(launch, wait);
 }
 
 // The same at the end of a kernel: the threads that do not wait end here. The kernel ends when all

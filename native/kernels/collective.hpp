@@ -47,6 +47,9 @@ SAR_DEVICE AddressList<N> addresses_of(const Launch& launch, uint32_t first) {
   return list;
 }
 
+// The first pack of a slice that this thread reduces or copies.
+SAR_DEVICE uint64_t first_pack() { return uint64_t{block_id()} * kBlockThreads + thread_id(); }
+
 SAR_DEVICE uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 // Elements of part q when `total` elements are cut into parts that begin `stride` apart; 0 if it
@@ -93,7 +96,7 @@ SAR_DEVICE void copy_parts(const Launch& launch, uint32_t begin) {
   // The last part is the shortest.
   const uint64_t full = aligned ? part_of(parts - 1, stride, each, total) / kPerPack<T> : 0;
   const uint64_t step = uint64_t{launch.blocks} * kBlockThreads;
-  uint64_t i = uint64_t{block_id()} * kBlockThreads + thread_id();
+  uint64_t i = first_pack();
   const AddressList<N> peer = addresses_of<N>(launch, peers + begin);
   uint64_t own[N];
 #pragma clang loop unroll(full)
@@ -168,6 +171,26 @@ template <uint32_t Ranks>
 struct ReduceAddresses {
   AddressList<Ranks> source, target;
 };
+template <uint32_t Ranks>
+SAR_DEVICE ReduceAddresses<Ranks> reduce_addresses(const Launch& launch) {
+  ReduceAddresses<Ranks> addresses = {addresses_of<Ranks>(launch, kSource),
+                                      addresses_of<Ranks>(launch, kTarget)};
+#pragma clang loop unroll(full)
+  for (uint32_t r = 0; r < Ranks; ++r) {
+    now(addresses.source.of[r]);
+    now(addresses.target.of[r]);
+  }
+  return addresses;
+}
+
+// Packs of the slice that can be reduced as a whole.
+template <sar_data_type T>
+SAR_DEVICE uint64_t full_packs(const Launch& launch) {
+  const bool aligned = address_of(launch, kReduceAlignment) % kPackBytes == 0;
+  uint64_t full = aligned ? launch.reduce_count / kPerPack<T> : 0;
+  now(full);
+  return full;
+}
 
 // Loads `Packs` packs of every rank, all in flight before the first is combined, and stores the
 // results.
@@ -207,12 +230,11 @@ SAR_DEVICE void reduce_full(const Launch& launch, const ReduceAddresses<Ranks>& 
 }
 
 template <sar_data_type T, uint32_t Ranks>
-SAR_DEVICE void reduce(const Launch& launch, const ReduceAddresses<Ranks>& addresses) {
+SAR_DEVICE void reduce(const Launch& launch, const ReduceAddresses<Ranks>& addresses,
+                       uint64_t full) {
   constexpr uint32_t packs = Ranks < kReduceInFlight ? kReduceInFlight / Ranks : 1;
-  const uint64_t alignment = address_of(launch, kReduceAlignment);
-  const uint64_t full = alignment % kPackBytes == 0 ? launch.reduce_count / kPerPack<T> : 0;
   const uint64_t step = uint64_t{launch.blocks} * kBlockThreads;
-  uint64_t i = uint64_t{block_id()} * kBlockThreads + thread_id();
+  uint64_t i = first_pack();
   if constexpr (packs > 1) {
 #pragma clang loop unroll(disable)
     for (; i + (packs - 1) * step < full; i += packs * step) {
@@ -230,22 +252,24 @@ SAR_DEVICE void reduce(const Launch& launch, const ReduceAddresses<Ranks>& addre
 
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void collective(const Launch& launch) {
+  wait_for_stream();
   const uint32_t block = block_id();
   SAR_GLOBAL Pad* pad = own_pad(launch);
   // Only this block writes it, in the launch before.
-  const uint32_t epoch = pad->epoch[block] + 1;
-  prepare_barriers(launch);
-  // Read before the arrival: nobody has to wait for them behind it.
-  ReduceAddresses<Ranks> addresses = {addresses_of<Ranks>(launch, kSource),
-                                      addresses_of<Ranks>(launch, kTarget)};
-#pragma clang loop unroll(full)
-  for (uint32_t r = 0; r < Ranks; ++r) {
-    now(addresses.source.of[r]);
-    now(addresses.target.of[r]);
+  uint32_t epoch = thread_id() < launch.world ? pad->epoch[block] : 0;  // others need it not
+  if (__builtin_expect(launch.scatter_ranks != 0, 0)) {
+    copy_slices<T, Ranks, true>(launch);
+    block_barrier();  // the other threads' stores are published as well
   }
-  if (__builtin_expect(launch.scatter_ranks != 0, 0)) copy_slices<T, Ranks, true>(launch);
-  if (!rank_barrier(launch, [&] { return arrive_and_compare(launch, epoch); })) return;
-  if (launch.targets != 0) reduce<T, Ranks>(launch, addresses);
+  ++epoch;
+  if (thread_id() < launch.world) signal_arrival(launch, epoch);
+  // What is needed behind the arrival, while the signals are on their way.
+  prepare_barriers(launch);
+  const ReduceAddresses<Ranks> addresses = reduce_addresses<Ranks>(launch);
+  const uint64_t full = full_packs<T>(launch);
+  shared_barrier();
+  if (!wait_together(launch, [&] { return await_arrival(launch, epoch); })) return;
+  if (launch.targets != 0) reduce<T, Ranks>(launch, addresses, full);
   // What gather needs of the peers: two-shot read waits in the middle for it, staged write at the
   // exit, since peers store no more afterwards.
   const bool last = launch.gather_last != 0;

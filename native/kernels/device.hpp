@@ -20,14 +20,15 @@
 #define SAR_SHARED
 #endif
 
+// A kernel whose blocks have at least `least` threads.
 #if defined(__AMDGPU__)
-#define SAR_KERNEL        \
+#define SAR_KERNEL(least) \
   extern "C" __gpu_kernel \
-      __attribute__((amdgpu_flat_work_group_size(SAR_BLOCK_THREADS, SAR_BLOCK_THREADS)))
+      __attribute__((amdgpu_flat_work_group_size(least, sar::gpu::kBlockThreads)))
 #elif defined(__NVPTX__)
-#define SAR_KERNEL extern "C" __gpu_kernel
+#define SAR_KERNEL(least) extern "C" __gpu_kernel
 #else
-#define SAR_KERNEL extern "C"
+#define SAR_KERNEL(least) extern "C"
 #endif
 #define SAR_DEVICE static inline __attribute__((always_inline))
 // For what hardly ever runs: kept out of the instruction cache's way.
@@ -52,6 +53,15 @@ SAR_DEVICE uint32_t block_id() { return cpu::thread.block->id; }
 SAR_DEVICE uint64_t* block_pads() { return cpu::thread.block->pads; }
 SAR_DEVICE uint32_t* block_stop() { return &cpu::thread.block->stop; }
 #endif
+
+// A kernel begins with this. On NVIDIA its blocks may come onto the device while the last ones of
+// the kernel before it on the stream are ending (Driver::launch_next); from here on that kernel has
+// ended, and what it stored is visible.
+SAR_DEVICE void wait_for_stream() {
+#if defined(__NVPTX__)
+  __asm__ volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // --- the block barrier ---------------------------------------------------------------------------
 

@@ -8,12 +8,14 @@
 #include "collective.hpp"
 #include "low_latency.hpp"
 
-#define SAR_KERNELS_OF(name, type, ranks)                                     \
-  SAR_KERNEL void sar_collective_##name##_##ranks(sar::gpu::Launch launch) {  \
-    sar::gpu::collective<type, ranks>(launch);                                \
-  }                                                                           \
-  SAR_KERNEL void sar_low_latency_##name##_##ranks(sar::gpu::Launch launch) { \
-    sar::gpu::low_latency<type, ranks>(launch);                               \
+#define SAR_KERNELS_OF(name, type, ranks)                          \
+  SAR_KERNEL(sar::gpu::kBlockThreads)                              \
+  void sar_collective_##name##_##ranks(sar::gpu::Launch launch) {  \
+    sar::gpu::collective<type, ranks>(launch);                     \
+  }                                                                \
+  SAR_KERNEL(sar::gpu::kSmallestBlock)                             \
+  void sar_low_latency_##name##_##ranks(sar::gpu::Launch launch) { \
+    sar::gpu::low_latency<type, ranks>(launch);                    \
   }
 #define SAR_KERNELS(name, type) \
   SAR_KERNELS_OF(name, type, 2) \

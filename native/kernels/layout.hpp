@@ -19,7 +19,7 @@
 //   | description[rank]            |  that rank, once, if its kernel gave up: what it had called
 //   +------------------------------+
 //   | header[parity][block][rank]  |  low latency: {digest, epoch} in one 8-byte store
-//   | packet[parity][rank][...]    |  low latency: {word, epoch} in one 8-byte store
+//   | packet[parity][rank][...]    |  low latency: {word, flag} in one 8-byte store
 //   +------------------------------+
 //
 // A block waits only for the same block of its peers, so no order between blocks is assumed.
@@ -43,8 +43,12 @@ inline constexpr uint32_t kBlockThreads = SAR_BLOCK_THREADS;
 inline constexpr uint32_t kRankLimit = kBlockThreads < kMaxRanks ? kBlockThreads : kMaxRanks;
 
 inline constexpr uint32_t kLowLatencyBlocks = 16;
+// A message that needs one block only has one of this many threads, or a multiple.
+inline constexpr uint32_t kSmallestBlock = kBlockThreads < 64 ? kBlockThreads : 64;
 // A thread sends one word, or two for an 8-byte type.
 inline constexpr uint32_t kLowLatencyPackets = kBlockThreads * 2;
+// The end of the epoch that a packet carries, beside a part of the call's digest.
+inline constexpr uint32_t kFlagEpochBits = 12;
 
 // The barriers of a collective, in the order in which they are passed.
 enum Step : uint32_t { kMiddle = 0, kExit = 1, kSteps = 2 };

@@ -1,9 +1,10 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 //
-// low_latency.hpp: the all-reduce for small messages. A word of data and the epoch travel in one
+// low_latency.hpp: the all-reduce for small messages. A word of data and a flag travel in one
 // 8-byte store, the largest that is known to arrive whole, so data and flag need no order between
 // them: there is no fence and no separate barrier. Each thread owns one word (two for an 8-byte
-// type).
+// type). The flag says which call the word belongs to, so each thread stores its result as soon as
+// it has its own words of all peers, and no thread writes what another call sent.
 //
 // Why two parities are enough: a rank ends call k only when it has every peer's packets of call k.
 // A peer sends those of call k + 1 after its own call k has ended, so whoever writes call k + 2
@@ -16,7 +17,23 @@
 
 namespace sar::gpu {
 
-SAR_DEVICE uint64_t packet(uint32_t word, uint32_t epoch) { return uint64_t{epoch} << 32 | word; }
+SAR_DEVICE uint64_t packet(uint32_t word, uint32_t flag) { return uint64_t{flag} << 32 | word; }
+
+// The flag of a call's packets: a bit that unused slots, which hold 0, do not have, most of the
+// digest, and the end of the epoch. Calls that differ in their kind alone, or length, or capture,
+// or place in it, differ in these 19 bits of the digest too; of others one pair in half a million
+// does not, and then only the headers, which hold all of it, tell them apart.
+//
+// The end of the epoch comes round again after 4096 calls. Each slot gets a new packet at least
+// once in 2 x kLowLatencyPackets calls (freshen_slot), so none holds a flag that old.
+inline constexpr uint32_t kFlagEpochs = 1u << kFlagEpochBits;
+static_assert(4 * kLowLatencyPackets <= kFlagEpochs);
+SAR_DEVICE uint32_t flag_of(const Launch& launch, uint32_t epoch) {
+  return 1u << 31 | launch.digest >> (kFlagEpochBits + 1) << kFlagEpochBits | epoch % kFlagEpochs;
+}
+// Never 0, which is what unused headers hold. The step over it is a whole round of the flags and of
+// the slots that are freshened, so both go on as if there were none.
+SAR_DEVICE uint32_t epoch_after(uint32_t last) { return last == ~0u ? kFlagEpochs : last + 1; }
 
 // What one thread reduces: one element of 4 or 8 bytes, or up to two of 2 bytes.
 template <sar_data_type T>
@@ -29,6 +46,7 @@ struct Unit {
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, bool has, Pack mine) {
   constexpr uint32_t words = Unit<T>::kWords;
+  const uint32_t flag = flag_of(launch, epoch);
   const uint32_t parity = epoch & 1, thread = thread_id(), block = block_id();
   const uint64_t slot = uint64_t{block} * kLowLatencyPackets + thread * words;
 #pragma clang loop unroll(full)
@@ -36,8 +54,8 @@ SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, bool has, Pack m
     if (!has || r >= launch.world || r == launch.rank) continue;
     SAR_GLOBAL uint64_t* to = &pad_of(launch, r)->packet[parity][launch.rank][slot];
     // Relaxed: the packet carries its own flag.
-    store_system<__ATOMIC_RELAXED>(to, packet(mine[0], epoch));
-    if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(to + 1, packet(mine[1], epoch));
+    store_system<__ATOMIC_RELAXED>(to, packet(mine[0], flag));
+    if constexpr (words == 2) store_system<__ATOMIC_RELAXED>(to + 1, packet(mine[1], flag));
   }
   if (thread >= launch.world || thread == launch.rank) return;
   store_system<__ATOMIC_RELAXED>(&pad_of(launch, thread)->header[parity][block][launch.rank],
@@ -45,9 +63,10 @@ SAR_DEVICE void send_unit(const Launch& launch, uint32_t epoch, bool has, Pack m
 }
 
 // An empty packet into each peer's slots that this message does not fill, another one in each call:
-// so no slot ever holds an epoch that is 2^32 calls old. A rank does it in its own pad: a peer may
-// have ended, and freed its pad, as soon as it has this rank's packets. Only slots of this block:
-// another block's epochs are not this one's.
+// so no slot ever holds a flag that comes round again. A peer may send the next call's packets
+// already, but those are of the other parity. A rank does it in its own pad: a peer may have ended,
+// and freed its pad, as soon as it has this rank's packets. Only slots of this block: another
+// block's epochs are not this one's.
 template <sar_data_type T>
 SAR_DEVICE void freshen_slot(const Launch& launch, uint32_t epoch) {
   if (thread_id() >= launch.world || thread_id() == launch.rank) return;
@@ -57,11 +76,12 @@ SAR_DEVICE void freshen_slot(const Launch& launch, uint32_t epoch) {
   const uint64_t sent = (left < kBlockThreads ? left : kBlockThreads) * Unit<T>::kWords;
   const uint64_t slot = (epoch >> 1) % kLowLatencyPackets;
   if (slot < sent) return;
-  // Relaxed: whoever stores here next has seen this rank's packets of the next call.
+  // Relaxed: whoever stores here next has seen this rank's packets of the next call, which its next
+  // kernel sends.
   store_system<__ATOMIC_RELAXED>(
       &own_pad(launch)
            ->packet[epoch & 1][thread_id()][uint64_t{block_id()} * kLowLatencyPackets + slot],
-      packet(0, epoch));
+      packet(0, flag_of(launch, epoch)));
 }
 
 // Waits for the same words of all peers, and thread r for rank r's header too; all of them are
@@ -69,7 +89,7 @@ SAR_DEVICE void freshen_slot(const Launch& launch, uint32_t epoch) {
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pack (&pack)[Ranks]) {
   constexpr uint32_t words = Unit<T>::kWords;
-  const uint32_t peer = thread_id();
+  const uint32_t peer = thread_id(), flag = flag_of(launch, epoch);
   const bool compares = peer < launch.world && peer != launch.rank;
   if (!has && !compares) return true;
   SAR_GLOBAL Pad* mine = own_pad(launch);
@@ -77,7 +97,12 @@ SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pac
       mine->packet[epoch & 1][0] + uint64_t{block_id()} * kLowLatencyPackets + thread_id() * words;
   constexpr uint64_t next_rank = kLowLatencyBlocks * kLowLatencyPackets;
   const Wait wait = wait_of(launch, 1, epoch, compares ? peer : launch.rank, true);
-  uint64_t header = packet(launch.digest, epoch);
+  const uint64_t expected = packet(launch.digest, epoch);
+  uint64_t header = expected;
+  // A peer that calls something else never sends what this call waits for.
+  const auto differs = [&] {
+    return header != expected && static_cast<uint32_t>(header >> 32) == epoch;
+  };
   const bool arrived = wait_until(launch, wait, [&] {
     uint64_t seen[Ranks][words];
     if (compares) {
@@ -87,36 +112,35 @@ SAR_DEVICE bool receive_unit(const Launch& launch, uint32_t epoch, bool has, Pac
     for (uint32_t r = 0; r < Ranks; ++r) {
 #pragma clang loop unroll(full)
       for (uint32_t w = 0; w < words; ++w) {
-        seen[r][w] = packet(0, epoch);
+        seen[r][w] = packet(0, flag);
         if (!has || r >= launch.world || r == launch.rank) continue;
         seen[r][w] = load_system<__ATOMIC_RELAXED>(slots + r * next_rank + w);
       }
     }
-    bool all = static_cast<uint32_t>(header >> 32) == epoch;
+    bool all = header == expected;
 #pragma clang loop unroll(full)
     for (uint32_t r = 0; r < Ranks; ++r) {
 #pragma clang loop unroll(full)
       for (uint32_t w = 0; w < words; ++w) {
-        all &= static_cast<uint32_t>(seen[r][w] >> 32) == epoch;
+        all &= static_cast<uint32_t>(seen[r][w] >> 32) == flag;
         pack[r][w] = static_cast<uint32_t>(seen[r][w]);
       }
     }
+    // A thread that left the loop now would wait behind it for the others of its wave, and they for
+    // packets. So all leave it by the abort word.
+    if (differs()) store_system<__ATOMIC_RELAXED>(&mine->abort, launch.rank + 1);
     return all;
   });
-  if (arrived && static_cast<uint32_t>(header) != launch.digest) {
-    give_up(kMismatch, wait, 0);
-    return false;
-  }
+  if (!arrived && differs()) give_up(kMismatch, wait, 0);
   return arrived;
 }
 
 template <sar_data_type T, uint32_t Ranks>
 SAR_DEVICE void low_latency(const Launch& launch) {
+  wait_for_stream();
   const uint32_t block = block_id(), thread = thread_id();
   SAR_GLOBAL Pad* pad = own_pad(launch);
-  // Never 0, which is what unused slots hold; the step over it keeps the parities alternating.
-  const uint32_t last = pad->low_latency_epoch[block];
-  const uint32_t epoch = last == ~0u ? 2 : last + 1;
+  const uint32_t epoch = epoch_after(pad->low_latency_epoch[block]);
   const uint64_t unit = uint64_t{block} * kBlockThreads + thread;
   const uint64_t first = unit * Unit<T>::kElements;
   const bool has = first < launch.count;
@@ -129,16 +153,15 @@ SAR_DEVICE void low_latency(const Launch& launch) {
   const uint64_t input = patched ? table->input : launch.addresses.input;
   const uint64_t output = patched ? table->output : launch.addresses.output;
   const Pack mine = load_elements<T>(input + first * sizeof(Stored<T>), n);
-  prepare_barriers(launch);
   send_unit<T, Ranks>(launch, epoch, has, mine);
-  shared_barrier();  // the block-shared words are set
-  Pack pack[1][Ranks] = {};
-  if (!receive_unit<T, Ranks>(launch, epoch, has, pack[0])) stop_block();
-  // Every thread of the block has compared its calls before any writes.
-  shared_barrier();
-  if (block_stops()) return;
-  if (thread == 0) pad->low_latency_epoch[block] = epoch;
+  // While the packets are on their way.
   freshen_slot<T>(launch, epoch);
+  prepare_barriers(launch);  // what the report of a fault needs
+  shared_barrier();          // all threads of the block have read the epoch
+  // After an abort it does not matter any more: the communicator is dead.
+  if (thread == 0) pad->low_latency_epoch[block] = epoch;
+  Pack pack[1][Ranks] = {};
+  if (!receive_unit<T, Ranks>(launch, epoch, has, pack[0])) return;
   if (!has) return;
 #pragma clang loop unroll(full)
   for (uint32_t r = 0; r < Ranks; ++r) {

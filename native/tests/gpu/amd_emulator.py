@@ -161,10 +161,10 @@ def compare_and_swap(state, inst):
         state._write_vgpr(result, lane, old)
 
 
-def run(code, launches, threads, seed, most_instructions=30_000_000):
-    """Runs `launches`, (kernel name, argument, blocks) for each rank, together until all have ended."""
+def run(code, launches, seed, most_instructions=30_000_000):
+    """Runs `launches`, (kernel name, argument, blocks, threads) for each rank, together until all end."""
     groups = [Workgroup(code, name, argument, block, blocks, threads)
-              for name, argument, blocks in launches for block in range(blocks)]
+              for name, argument, blocks, threads in launches for block in range(blocks)]
     choose = random.Random(seed)
     executed = itertools.count()
     clock = 0

@@ -81,6 +81,7 @@ class CpuWorld {
   }
 
   const Geometry& geometry(uint32_t rank) const { return ranks_[rank].geometry; }
+  const Pad& pad(uint32_t rank) const { return *ranks_[rank].pad; }
   const Outcome& outcome(uint32_t rank) const { return ranks_[rank].outcome; }
   void raise_host_abort(uint32_t rank) {
     __atomic_store_n(&ranks_[rank].host_abort, 1u, __ATOMIC_RELAXED);

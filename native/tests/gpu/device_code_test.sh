@@ -58,6 +58,8 @@ for type in 0 1 2 3 4 5; do
   each_has "$ptx" 'sar_collective_' 'st\.global.*v4\.(b32|u32)' "these kernels of $ptx have no 16-byte stores"
   each_has "$ptx" 'sar_collective_' 'st\.release\.sys|fence\.(acq_rel|sc)\.sys' "these kernels of $ptx do not release at system scope"
   each_has "$ptx" 'sar_collective_' 'ld\.acquire\.sys|fence\.(acq_rel|sc)\.sys' "these kernels of $ptx do not acquire at system scope"
+  # Launched while the kernel before on the stream is ending.
+  each_has "$ptx" 'sar_' 'griddepcontrol\.wait' "these kernels of $ptx do not wait for the kernel before them"
   each_has "$ptx" 'sar_low_latency_' 'st\.relaxed\.sys\.(global\.)?(b|u)64' "these kernels of $ptx have no 8-byte packets"
   # PTX has no registers to spill: what it keeps on a stack is only the report of a fault, in a function of its own.
 done

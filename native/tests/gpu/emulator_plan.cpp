@@ -16,7 +16,7 @@ namespace {
 struct Asked {
   uint64_t pad[kMaxRanks], staging[kMaxRanks];
   uint64_t input[kMaxRanks], output[kMaxRanks];
-  uint64_t outcome, host_abort, staging_bytes, count, timeout_ticks;
+  uint64_t outcome, host_abort, table, staging_bytes, count, timeout_ticks;
   uint32_t rank, world, blocks, collective, type, op, schedule, root, in_place, registered;
 };
 
@@ -24,11 +24,10 @@ struct Asked {
 
 EXPORTED uint64_t emulator_pad_bytes() { return sizeof(Pad); }
 EXPORTED uint64_t emulator_launch_bytes() { return sizeof(Launch); }
-EXPORTED uint32_t emulator_block_threads() { return kBlockThreads; }
 
 // Plans the launch that begins at element `done` and returns the `done` of the next one.
 EXPORTED uint64_t emulator_plan(const Asked *asked, uint64_t done, void *launch, uint32_t *blocks,
-                                uint32_t *low_latency) {
+                                uint32_t *threads, uint32_t *low_latency) {
   Geometry geometry;
   geometry.rank = asked->rank;
   geometry.world = asked->world;
@@ -53,10 +52,17 @@ EXPORTED uint64_t emulator_plan(const Asked *asked, uint64_t done, void *launch,
     buffers.rank[r] = {asked->registered != 0 ? asked->input[r] : 0,
                        asked->registered != 0 ? asked->output[r] : 0, asked->in_place != 0};
   }
-  const Planned planned =
+  Planned planned =
       plan(geometry, call, buffers, choose(geometry, call, buffers).schedule, false, done);
+  if (asked->table != 0) {  // where a capture has put the addresses
+    std::memcpy(reinterpret_cast<void *>(asked->table), &planned.launch.addresses,
+                sizeof planned.launch.addresses);
+    planned.launch.addresses = {};
+    planned.launch.patched = asked->table;
+  }
   std::memcpy(launch, &planned.launch, sizeof planned.launch);
   *blocks = planned.launch.blocks;
+  *threads = planned.threads;
   *low_latency = planned.low_latency ? 1 : 0;
   return planned.done;
 }

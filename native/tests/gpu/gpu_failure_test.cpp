@@ -52,21 +52,23 @@ TEST_F(Gpu, DifferentCapturesAreAMismatch) {
 // works.
 TEST_F(Gpu, ReplaysInDifferentOrderAreAMismatchAndTheDeviceStaysUsable) {
   EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
-    REQUIRE(rank.open() == SAR_OK);
-    sar_graph* graphs[2] = {};
-    for (uint64_t g = 0; g < 2; ++g) {
-      REQUIRE(sar_gpu_capture_begin(rank.comm, 20'000'000'000) == SAR_OK);
-      REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena + 65536, 100 + g, SAR_FLOAT32,
-                             SAR_SUM, SAR_DIRECT_WRITE, Rank::kTimeout) == SAR_OK);
-      REQUIRE(sar_gpu_capture_end(rank.comm, Rank::kTimeout, &graphs[g]) == SAR_OK);
+    for (sar_schedule schedule : {SAR_DIRECT_WRITE, SAR_LOW_LATENCY}) {
+      REQUIRE(rank.open() == SAR_OK);
+      sar_graph* graphs[2] = {};
+      for (uint64_t g = 0; g < 2; ++g) {
+        REQUIRE(sar_gpu_capture_begin(rank.comm, 20'000'000'000) == SAR_OK);
+        REQUIRE(sar_all_reduce(rank.comm, rank.arena, rank.arena + 65536, kTiny - g, SAR_FLOAT32,
+                               SAR_SUM, schedule, Rank::kTimeout) == SAR_OK);
+        REQUIRE(sar_gpu_capture_end(rank.comm, Rank::kTimeout, &graphs[g]) == SAR_OK);
+      }
+      rank.write(rank.arena + 65536, Bytes(kTiny * 4, 0xee));
+      REQUIRE(sar_gpu_replay(graphs[rank.rank]) == SAR_OK);
+      REQUIRE(sar_gpu_wait(rank.comm, Rank::kTimeout) == SAR_MISMATCH, "schedule %d", schedule);
+      REQUIRE(rank.read(rank.arena + 65536, kTiny * 4) == Bytes(kTiny * 4, 0xee));
+      for (sar_graph* graph : graphs) sar_gpu_graph_destroy(graph);
+      rank.close();
+      rank.meet();
     }
-    rank.write(rank.arena + 65536, Bytes(404, 0xee));
-    REQUIRE(sar_gpu_replay(graphs[rank.rank]) == SAR_OK);
-    REQUIRE(sar_gpu_wait(rank.comm, Rank::kTimeout) == SAR_MISMATCH);
-    REQUIRE(rank.read(rank.arena + 65536, 404) == Bytes(404, 0xee));
-    for (sar_graph* graph : graphs) sar_gpu_graph_destroy(graph);
-    rank.close();
-    rank.meet();
     REQUIRE(rank.open() == SAR_OK);
     check_all_reduce(rank, SAR_FLOAT32, SAR_SUM, SAR_DIRECT_WRITE, 100, 1);
   }));
@@ -86,6 +88,8 @@ TEST_F(Gpu, AReplayThatARankMissesEndsAtTheDeadlineAndNamesIt) {
       sar_failure failure;
       sar_last_failure(&failure);
       REQUIRE(failure.missing_ranks == 2 && failure.culprit_rank == 1 && failure.step == 1);
+      // Launches of one process may stand behind each other.
+      REQUIRE(std::strstr(sar_last_error(), "hardware queue") != nullptr);
     }
     rank.meet();
     sar_gpu_graph_destroy(graph);

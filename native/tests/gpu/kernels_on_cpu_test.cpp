@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "cpu_cases.hpp"
 
@@ -154,6 +155,55 @@ TEST(Epochs, SurviveTheirWrap) {
     for (uint32_t first : {0xfffffffcu, 0xfffffffeu, 0xffffffffu}) {
       CpuWorld world(ranks, 2, 2048, first);
       check(world, ranks, all_reduce(SAR_FLOAT32, SAR_SUM, schedule, kSmall), 3, 10);
+    }
+  }
+}
+
+// A packet's flag has the end of the epoch only. A slot that long messages have filled and short
+// ones leave alone must have another flag before that comes round again, also where epochs wrap.
+TEST(Epochs, NoLowLatencySlotKeepsItsFlagUntilItComesRoundAgain) {
+  constexpr uint32_t kRound = 2 * kLowLatencyPackets, kEpochs = 1u << kFlagEpochBits;
+  static_assert(kRound < kEpochs);
+  for (uint32_t first : {0u, 0u - kRound / 2}) {
+    CpuWorld world(2, 1, 2048, first);
+    check(world, 2, all_reduce(SAR_INT64, SAR_SUM, SAR_LOW_LATENCY, kBlockThreads), 3, 2);
+    check(world, 2, all_reduce(SAR_INT32, SAR_SUM, SAR_LOW_LATENCY, 1), 4, kRound);
+    for (uint32_t rank : {0u, 1u}) {
+      const Pad& pad = world.pad(rank);
+      EXPECT_EQ(pad.low_latency_epoch[0], first == 0 ? kRound + 2 : kEpochs + kRound / 2 + 2);
+      for (uint32_t slot = 0; slot < kRound; ++slot) {
+        const uint64_t packet = pad.packet[slot % 2][1 - rank][slot / 2];
+        const auto flag = static_cast<uint32_t>(packet >> 32);
+        EXPECT_LT((pad.low_latency_epoch[0] - flag) % kEpochs, kRound) << "slot " << slot;
+      }
+    }
+  }
+}
+
+// What packets carry of the digest tells apart all calls that differ in one field.
+TEST(Epochs, PacketsTellCallsApartThatDifferInKindOrLengthOrPlace) {
+  CpuWorld world(2, 1, 2048);
+  std::set<uint32_t> seen;
+  const auto add = [&](const Call& call) {
+    const Planned planned = plan(world.geometry(0), call, {}, SAR_LOW_LATENCY, false, 0);
+    return seen.insert(planned.launch.digest >> (kFlagEpochBits + 1)).second;
+  };
+  Call call = all_reduce(SAR_FLOAT32, SAR_SUM, SAR_LOW_LATENCY, 1).call;
+  for (call.count = 0; call.count <= 16384; ++call.count) ASSERT_TRUE(add(call)) << call.count;
+  seen.clear();
+  for (call.number = 0; call.number <= 4096; ++call.number) ASSERT_TRUE(add(call));
+  seen.clear();
+  for (uint32_t capture = 0; capture < 65536; ++capture) {
+    call.number = capture << 16 | 1;
+    ASSERT_TRUE(add(call)) << capture;
+  }
+  seen.clear();
+  for (sar_schedule schedule : {SAR_AUTO, SAR_LOW_LATENCY}) {
+    for (sar_data_type type : kTypes) {
+      for (sar_reduce_op op : kOps) {
+        call.schedule = schedule, call.type = type, call.op = op;
+        EXPECT_TRUE(add(call)) << "schedule " << schedule << ", type " << type << ", op " << op;
+      }
     }
   }
 }

@@ -9,242 +9,28 @@
 //                                these CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES show some
 //   SIMULATED_MEMORY=<bytes>     of each device; of 4 GiB otherwise
 //   SIMULATED_PEER_ACCESS=0      no device reaches another one's memory
+//   SIMULATED_VERSION=12020      what the driver calls its version
 //   SIMULATED_FAIL=<call>[@<device>]:<error>[:<n>]   the n-th call (from 1) of that name, and all
 //                                later ones, fail; only with that device current, if one is given
 //
 // Tests in one process ask and tell it through functions that no driver has: simulated_fail (as
-// SIMULATED_FAIL), simulated_open_handles (of peers' memory) and simulated_launches (of a kernel).
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
+// SIMULATED_FAIL), simulated_open_handles (of peers' memory), simulated_launches (of a kernel) and
+// simulated_overlapping_launches (those through cuLaunchKernelEx).
+#include <sched.h>
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include "cpu_launcher.hpp"
+#include "simulated_device.hpp"
+#include "simulated_stream.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
-#if defined(SIMULATE_HIP)
-#define NAME(cuda, hip) hip
-#else
-#define NAME(cuda, hip) cuda
-#endif
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
 #define FAIL_IF_TOLD(cuda, hip) \
   if (const int error = told_to_fail(TEXT(NAME(cuda, hip)))) return error
 
 namespace {
 
-using namespace sar::gpu;
-
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kOwnHandle = 201, kNotFound = 500,
-              kNotReadyYet = 600;
-constexpr int kMultiprocessors = 4;
-
-struct IpcHandle {
-  char bytes[64];
-};
-
-constexpr int kMostDevices = 16;
-[[maybe_unused]] int contexts[kMostDevices];  // their addresses stand for CUDA contexts
-thread_local int current_device = 0;
-
-// What is to fail; changed by tests while other threads call.
-struct Told {
-  std::mutex mutex;
-  std::string call;
-  int device = -1, error = 0, from = 1, calls = 0;
-
-  Told() { tell(std::getenv("SIMULATED_FAIL")); }
-  void tell(const char* text) {
-    std::lock_guard lock(mutex);
-    call.clear();
-    device = -1, error = 0, from = 1, calls = 0;
-    char name[64] = {};
-    if (text == nullptr || std::sscanf(text, "%63[^:@]", name) != 1) return;
-    const char* rest = text + std::strlen(name);
-    if (*rest == '@')
-      device = static_cast<int>(std::strtol(rest + 1, const_cast<char**>(&rest), 10));
-    if (std::sscanf(rest, ":%d:%d", &error, &from) >= 1) call = name;
-  }
-  int fails(const char* name, int on) {
-    std::lock_guard lock(mutex);
-    if (call != name || (device >= 0 && device != on)) return 0;
-    return ++calls >= from ? error : 0;
-  }
-};
-Told told;
-
-int told_to_fail(const char* name) { return told.fails(name, current_device); }
-
-size_t number_of(const char* variable, size_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-// The machine's numbers of the devices that this process may see.
-const std::vector<int>& visible() {
-  static const std::vector<int> devices = [] {
-    const int all = static_cast<int>(number_of("SIMULATED_DEVICES", 1));
-    std::vector<int> result;
-    const char* list = std::getenv(TEXT(NAME(CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES)));
-    if (list == nullptr) {
-      for (int d = 0; d < all; ++d) result.push_back(d);
-      return result;
-    }
-    while (*list >= '0' && *list <= '9') {
-      char* end = nullptr;
-      const int device = static_cast<int>(std::strtol(list, &end, 10));
-      if (device >= all) break;
-      result.push_back(device);
-      list = *end == ',' ? end + 1 : end;
-    }
-    return result;
-  }();
-  return devices;
-}
-int devices() { return static_cast<int>(visible().size()); }
-
-struct Memory {
-  size_t bytes;
-  int file;
-  unsigned long long identity;
-  bool opened;
-  int device;
-  bool pooled;
-};
-
-std::mutex mutex;
-std::map<uint64_t, Memory> memory;
-unsigned long long next_identity = 1;
-
-uint64_t map_file(int file, size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  return at == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(at);
-}
-
-// Under the lock.
-size_t free_bytes(int device) {
-  size_t used = 0;
-  for (const auto& [address, m] : memory) used += !m.opened && m.device == device ? m.bytes : 0;
-  const size_t all = number_of("SIMULATED_MEMORY", size_t{4} << 30);
-  return used < all ? all - used : 0;
-}
-
-int allocate(uint64_t* address, size_t bytes, bool pooled = false) {
-  {
-    std::lock_guard lock(mutex);
-    if (bytes > free_bytes(current_device)) return kOutOfMemory;
-  }
-  const int file = memfd_create("simulated-gpu", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
-  const uint64_t at = map_file(file, bytes);
-  if (at == 0) return kOutOfMemory;
-  std::lock_guard lock(mutex);
-  memory[at] = {bytes, file, next_identity++, false, current_device, pooled};
-  *address = at;
-  return 0;
-}
-
-int release(uint64_t address, bool opened) {
-  std::lock_guard lock(mutex);
-  const auto found = memory.find(address);
-  if (found == memory.end() || found->second.opened != opened) return kInvalidValue;
-  munmap(reinterpret_cast<void*>(address), found->second.bytes);
-  if (found->second.file >= 0) close(found->second.file);
-  memory.erase(found);
-  return 0;
-}
-
-using Work = std::function<void()>;
-
-// Runs its work in order on a thread of its own.
-class Stream {
- public:
-  Stream() : thread_([this] { run(); }) {}
-  ~Stream() {
-    {
-      std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  void enqueue(Work work) {
-    std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
-    changed_.notify_all();
-  }
-  bool idle() {
-    std::lock_guard lock(mutex_);
-    return work_.empty();
-  }
-  void synchronize() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return work_.empty(); });
-  }
-  void launch(cpu::Kernel kernel, const Launch& launch, uint32_t blocks) {
-    if (grid_ == nullptr || grid_blocks_ < blocks) {
-      grid_.reset();
-      grid_ = std::make_unique<cpu::Grid>(blocks);
-      grid_blocks_ = blocks;
-    }
-    grid_->run(kernel, launch, blocks);
-  }
-  std::unique_ptr<std::vector<Work>> captured;
-  const int device = current_device;
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return ending_ || !work_.empty(); });
-      if (work_.empty()) return;
-      lock.unlock();
-      work_.front()();
-      lock.lock();
-      work_.pop_front();
-      changed_.notify_all();
-    }
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Work> work_;
-  bool ending_ = false;
-  std::unique_ptr<cpu::Grid> grid_;
-  uint32_t grid_blocks_ = 0;
-  std::thread thread_;
-};
-
-Stream* stream_of(void* handle) { return static_cast<Stream*>(handle); }
-
-void submit(void* handle, Work work) {
-  Stream* stream = stream_of(handle);
-  if (stream->captured != nullptr) {
-    stream->captured->push_back(std::move(work));
-  } else {
-    stream->enqueue(std::move(work));
-  }
-}
-
-struct Event {
-  std::atomic<uint64_t> recorded{0}, reached{0};
-};
-
 std::map<cpu::Kernel, int> launches;
+[[maybe_unused]] int overlapping_launches;
 
 }  // namespace
 
@@ -263,13 +49,17 @@ EXPORTED int simulated_launches(const char* name) {
   std::lock_guard lock(mutex);
   return launches[cpu::find_kernel(name)];
 }
+EXPORTED int simulated_overlapping_launches() {
+  std::lock_guard lock(mutex);
+  return overlapping_launches;
+}
 
 SIMULATE(cuInit, hipInit, (unsigned)) {
   FAIL_IF_TOLD(cuInit, hipInit);
   return 0;
 }
 SIMULATE(cuDriverGetVersion, hipDriverGetVersion, (int* version)) {
-  *version = 1;
+  *version = static_cast<int>(number_of("SIMULATED_VERSION", 13000));
   return 0;
 }
 SIMULATE(cuDeviceGetCount, hipGetDeviceCount, (int* count)) {
@@ -669,6 +459,18 @@ EXPORTED int cuCtxEnablePeerAccess(void*, unsigned) {
 EXPORTED int cuGetErrorString(int, const char** text) {
   *text = "simulated error";
   return 0;
+}
+// A launch like the others, and told to fail as they are: a simulated kernel begins when the one
+// before it on the stream has ended.
+EXPORTED int cuLaunchKernelEx(const CudaLaunch* launch, void* function, void** arguments,
+                              void** more) {
+  const CudaLaunch& l = *launch;
+  if (l.attribute_count != 1 || l.attributes[0].name != kCudaOverlapWithEnd) return kInvalidValue;
+  {
+    std::lock_guard lock(mutex);
+    overlapping_launches++;
+  }
+  return cuLaunchKernel(function, l.grid[0], 1, 1, l.block[0], 1, 1, 0, l.stream, arguments, more);
 }
 EXPORTED int cuStreamGetCtx(void* stream, void** context) {
   *context = &contexts[stream_of(stream)->device];

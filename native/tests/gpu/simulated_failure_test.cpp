@@ -2,6 +2,8 @@
 //
 // simulated_failure_test.cpp: what a real driver seldom does, on demand. Only for the simulated
 // drivers. Each fault happens on rank 1; its message is checked there, and that rank 0 is told.
+#include <dlfcn.h>
+
 #include "gpu_test.hpp"
 
 namespace sar::gpu::test {
@@ -134,6 +136,26 @@ TEST_F(Simulated, ACallOfTheDriverThatFailsInAStepIsToldToThoseWhoWaitForIt) {
       REQUIRE(all_reduce(rank) == SAR_SYSTEM_ERROR && last_error_has(c.message));
     })) << c.cuda;
   }
+}
+
+// A graph of an older driver cannot hold launches that overlap.
+TEST_F(Simulated, LaunchesOverlapWhereTheDriverIsNewEnough) {
+  if (is_hip()) GTEST_SKIP() << "AMD has no such launches";
+  for (const char* version : {"12020", "12030"}) {
+    setenv("SIMULATED_VERSION", version, 1);
+    EXPECT_RANKS(run_ranks(Ranks::kThreads, 2, [](Rank& rank) {
+      REQUIRE(rank.open() == SAR_OK);
+      check_all_reduce(rank, SAR_FLOAT32, SAR_SUM, SAR_AUTO, 100, 1);
+      rank.meet();
+      int (*overlapping)() = nullptr;
+      void* driver = dlopen(std::getenv("SPARK_ALLREDUCE_GPU_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+      void* symbol = dlsym(driver, "simulated_overlapping_launches");
+      std::memcpy(&overlapping, &symbol, sizeof symbol);
+      const bool old = std::strcmp(std::getenv("SIMULATED_VERSION"), "12020") == 0;
+      REQUIRE(overlapping() == (old ? 0 : 2));
+    }));
+  }
+  unsetenv("SIMULATED_VERSION");
 }
 
 // No library of a driver: what an old driver looks like, one of whose functions is missing.

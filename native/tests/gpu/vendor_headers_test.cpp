@@ -21,9 +21,8 @@ inline hipError_t plain_host_malloc(void** pointer, size_t bytes, unsigned flags
 #define hipHostMalloc plain_host_malloc
 #endif
 
-struct IpcHandle {
-  char bytes[64];
-};
+#include "../../gpu/driver.hpp"
+using sar::gpu::IpcHandle;
 
 namespace {
 
@@ -78,6 +77,18 @@ static_assert(CU_POINTER_ATTRIBUTE_BUFFER_ID == 7 && CU_JIT_MAX_REGISTERS == 0);
 static_assert(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL == 9 &&
               CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE == 10);
 static_assert(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS == 1);
+// What driver.cpp passes to cuLaunchKernelEx.
+using sar::gpu::CudaLaunch, sar::gpu::CudaLaunchAttribute;
+static_assert(sizeof(CudaLaunchAttribute) == sizeof(CUlaunchAttribute) &&
+              offsetof(CudaLaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
+static_assert(sizeof(CudaLaunch) == sizeof(CUlaunchConfig) &&
+              offsetof(CudaLaunch, block) == offsetof(CUlaunchConfig, blockDimX) &&
+              offsetof(CudaLaunch, shared_bytes) == offsetof(CUlaunchConfig, sharedMemBytes) &&
+              offsetof(CudaLaunch, stream) == offsetof(CUlaunchConfig, hStream) &&
+              offsetof(CudaLaunch, attributes) == offsetof(CUlaunchConfig, attrs) &&
+              offsetof(CudaLaunch, attribute_count) == offsetof(CUlaunchConfig, numAttrs));
+static_assert(sar::gpu::kCudaOverlapWithEnd ==
+              CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 #endif
 
 }  // namespace
