@@ -25,6 +25,9 @@ sealed interface Message extends Serializable {
   /** From a rank: one case has ended. */
   record Result(Measured measured) implements Message {}
 
+  /** To a rank: the tool has printed the case, and no longer needs a core for it. */
+  record Next() implements Message {}
+
   /** From a rank, its last: all cases have ended. */
   record Done() implements Message {}
 

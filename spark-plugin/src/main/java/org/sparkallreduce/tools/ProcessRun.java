@@ -181,6 +181,7 @@ final class ProcessRun implements Run {
       if (all.size() == ranks) {
         parts.remove(part.index());
         listener.measured(Measured.join(all));
+        tellAll(new Message.Next());
       }
     }
 

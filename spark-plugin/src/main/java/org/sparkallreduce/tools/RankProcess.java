@@ -81,15 +81,23 @@ final class RankProcess {
       long pid = ProcessHandle.current().pid();
       tell(new Message.Ready(new RankInfo(start.rank(), pid, host, library.buildInfo())));
       new RankMeasurement(communicator, start.job())
-          .run(measured -> tell(new Message.Result(measured)));
+          .run(
+              measured -> {
+                tell(new Message.Result(measured));
+                Message.Next _ = (Message.Next) answer();
+              });
       communicator.barrier(); // nobody leaves while a slower rank is still in its last call
     }
   }
 
   private String[] exchange(String word) {
     tell(new Message.Word(word));
+    return ((Message.Words) answer()).texts().toArray(String[]::new);
+  }
+
+  private Message answer() {
     try {
-      return ((Message.Words) inbox.take()).texts().toArray(String[]::new);
+      return inbox.take();
     } catch (InterruptedException e) {
       throw new IllegalStateException("nobody interrupts this thread", e);
     }
