@@ -41,7 +41,7 @@ class ReadmeTest {
             .matcher(readme())
             .results()
             .flatMap(block -> block.group(1).lines())
-            .map(line -> line.split(" ")[0])
+            .map(line -> line.split(" ", 2)[0])
             .toList();
     assertThat(commands).contains("bin/test", "bin/spark-submit");
     assertThat(commands).doesNotContain("java", "javac", "jar");
