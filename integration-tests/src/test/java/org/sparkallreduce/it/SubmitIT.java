@@ -1,9 +1,12 @@
 // Licensed under the Apache License, Version 2.0. See LICENSE.
 package org.sparkallreduce.it;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.assertj.core.api.Assertions.assertThat;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.jar.JarFile;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -56,6 +59,15 @@ class SubmitIT {
         .contains("in-stage: [Answer[rank=0, sum=3.0], Answer[rank=1, sum=3.0]]");
     assertThat(ended.output()).contains("one-shot: [4.0, 6.0]");
     assertThat(ended.exitCode()).isZero();
+  }
+
+  @Test
+  void theJarHasTheLicenceOfAllThatIsInIt() throws Exception {
+    try (var jar = new JarFile(Cluster.pluginJar())) {
+      var licence =
+          new String(jar.getInputStream(jar.getEntry("META-INF/LICENSE")).readAllBytes(), UTF_8);
+      assertThat(licence).isEqualTo(Files.readString(Cluster.root().resolve("LICENSE")));
+    }
   }
 
   @Test

@@ -338,7 +338,7 @@ public final class AllReducePerf implements Callable<Integer> {
   private void checkOptions() {
     if (!backend.equals("host")) {
       throw usage(
-          "There is no backend \"%s\": the Java API has the host backend only, so far."
+          "\"%s\" cannot be measured here, the host backend only: bin/bench-gpu and native/bench measure GPUs."
               .formatted(backend));
     }
     for (int size : ranks) {
@@ -358,10 +358,21 @@ public final class AllReducePerf implements Callable<Integer> {
     if (checks < 0 || (iterations != null && iterations < 1) || (warmup != null && warmup < 0)) {
       throw usage("-n must be at least 1, -w and -c at least 0.");
     }
+    requireFolder("--json", json == null || json.equals(STANDARD_OUTPUT) ? null : Path.of(json));
+    requireFolder("--svg", svg);
+    requireFolder("--tune", tune);
     for (String key : settings.keySet()) {
       if (!spark && !key.startsWith("spark.allreduce.")) {
         throw usage("%s has no effect without --spark.".formatted(key));
       }
+    }
+  }
+
+  /** Before anything is measured, not afterwards. */
+  private void requireFolder(String option, @Nullable Path file) {
+    Path folder = file == null ? null : file.toAbsolutePath().getParent();
+    if (folder != null && !Files.isWritable(folder)) {
+      throw usage("%s: there is no folder %s that can be written to.".formatted(option, folder));
     }
   }
 
