@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 
 #include "world.hpp"
@@ -17,11 +18,13 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// A file in shared memory that this library knows nothing of.
+// A file that this library knows nothing of.
 class ForeignFile {
  public:
   explicit ForeignFile(uint64_t bytes, uint32_t number = 0)
-      : path_("/dev/shm/foreign-" + std::to_string(getpid()) + "-" + std::to_string(number)) {
+      // In the build's folder: a run that is killed leaves nothing in shared memory.
+      : path_(std::filesystem::current_path().string() + "/foreign-" + std::to_string(getpid()) +
+              "-" + std::to_string(number)) {
     const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
     EXPECT_GE(fd, 0);
     EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);

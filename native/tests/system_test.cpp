@@ -7,6 +7,8 @@
 #include <sched.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -74,9 +76,11 @@ TEST(RunningThreads, CountsThisOneAndThoseThatCompute) {
     });
   }
   // They run or wait for a core all the time, once they have begun.
-  while (running_threads() < 4) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (running_threads() < 4 && std::chrono::steady_clock::now() < end) {
     std::this_thread::yield();
   }
+  EXPECT_GE(running_threads(), 4u);
   enough.store(true);
   for (std::thread &thread : busy) {
     thread.join();
